@@ -1,0 +1,103 @@
+/* providers/provider.h - the contract between a provider and everything above it.
+ *
+ * A provider does the work on one kind of sandbox. It gets facts and gives back outputs; it never writes
+ * the journal, decides a state or prints. What it keeps on disk lies below sandboxes/<name>/ (all but
+ * sandbox.json) and providers/<provider>/. */
+#ifndef PROVIDERS_PROVIDER_H
+#define PROVIDERS_PROVIDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/error.h"
+#include "core/facts.h"
+#include "core/root.h"
+#include "fsm/lifecycle.h"
+#include "fsm/step.h"
+
+/* One --set key. Validation, --help and completion read these rows. */
+struct provider_option {
+    const char *key;   /* "screen"; ends with '.' when any key with this prefix is meant ("env.") */
+    const char *value; /* how help shows the value: "WIDTHxHEIGHT" */
+    const char *help;  /* one line, not capitalised, no full stop */
+    /* Checks VALUE and writes what is recorded (at most FACT_VALUE_SIZE). NULL: any text. On failure
+     * INVALID_ARGS with a message that names the accepted values. */
+    int (*check)(const char *value, char out[FACT_VALUE_SIZE], struct error *e);
+};
+
+struct provider_host_report {
+    enum fsm_provider_state state; /* UNAVAILABLE, MISSING or READY as found (WORKING and BROKEN come
+                                      from the journal) */
+    char message[1024];            /* all findings, one sentence each */
+    char fix[512];                 /* the command line that unlocks most; "" when there is none */
+};
+
+/* Which sandbox, on which host. Lent: outlives the handle. */
+struct provider_place {
+    const struct root *root; /* root->sandboxes is open unless nothing was ever created */
+    const char *name;
+    const char *source;               /* clone: the source's name, else NULL */
+    const struct facts *source_facts; /* and what is recorded of it */
+    int op_lock;  /* the op lock during an operation, else -1: children that change things inherit it */
+    int run_lock; /* reserved for start; -1 */
+};
+
+enum exec_delivery { EXEC_NOT_SENT, EXEC_SENT, EXEC_FINISHED };
+
+struct exec_request {
+    bool own_binary;            /* run this agent-desktop; argv[0] is "agent-desktop" */
+    char *const *argv;          /* NULL-terminated bytes, passed on exactly */
+    int streams[3];             /* the caller's 0, 1, 2 */
+    int timeout_ms;             /* then SIGTERM, 2 s, SIGKILL to the whole command, and TIMEOUT */
+    const volatile int *signal; /* set by a handler: forwarded once, then as for the time limit */
+    int signal_fd;              /* becomes readable when *signal was set; -1 */
+};
+
+struct exec_result {
+    enum exec_delivery delivery;
+    bool stdout_used; /* a byte of the command reached streams[1], or may have (provider.c says when
+                         that cannot be told) */
+    bool status_known;
+    int status; /* exit status when it exited */
+    int signal; /* N when it was ended by signal N, else 0 */
+};
+
+struct provider_ops {
+    const char *name;    /* as typed after --provider */
+    const char *summary; /* one phrase */
+
+    /* Is the host fit? Changes nothing. At most 2 s. */
+    int (*inspect_host)(const struct root *root, struct provider_host_report *out, struct error *e);
+
+    const struct provider_option *create_options; /* end with a keyless row; never NULL */
+    const struct provider_option *start_options;
+    bool can_window; /* start --window */
+    bool can_clone;  /* --set from=SANDBOX */
+    bool stopped_can_change;
+
+    /* A handle for one sandbox; cheap, changes nothing. The caller ends it with close(). */
+    int (*open)(const struct provider_place *place, void **self, struct error *e);
+    void (*close)(void *self); /* NULL is fine */
+
+    /* Checks the options as a whole before anything is done; INVALID_ARGS. FACTS has "set.KEY" for
+     * each; defaults may be added. NULL: nothing to check. */
+    int (*check_create)(void *self, struct facts *facts, struct error *e);
+
+    struct plan plan[FSM_OPERATION_COUNT];
+    observe_fn *observe;
+
+    /* Runs a command inside and waits for its end. 0 when the command ended by itself or by the caller's
+     * signal, with *out; -1 with *e (and *out telling how far it came): TIMEOUT, ACTION_FAILED (it could
+     * not be run, or the connection was lost: never status 0), INVALID_STATE (the guest is gone). */
+    int (*exec)(void *self, const struct facts *facts, const struct exec_request *request,
+                struct exec_result *out, struct error *e);
+};
+
+/* All providers of this build, ending with NULL; registry.c. Checks on first use that no required slot is
+ * empty (a programming error: asserts). */
+const struct provider_ops *const *provider_list(void);
+const struct provider_ops *provider_find(const char *name); /* NULL when unknown */
+const char *provider_default_name(void);                    /* for this system */
+
+#endif

@@ -1,0 +1,1080 @@
+/* The whole session with its real services: start, exec, observe, stop. Argument "ordinary": as the user
+ * nobody, when called as root. */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/clock.h"
+#include "core/file.h"
+#include "core/lock.h"
+#include "core/process.h"
+#include "core/util.h"
+#include "providers/linux/supervisor.h"
+#include "tests/providers/linux/desk.h"
+
+#define ORDINARY_ID 65534 /* nobody */
+#define TIMEOUT_MS  20000
+
+/* Modes of this program when it runs inside, by own_binary. */
+#define MODE_SHOW    "--show-arguments"
+#define MODE_CONNECT "--connect-abstract"
+#define MODE_WRITE   "--write-own-file"
+
+static struct desk desk; /* shared by the tests that leave it as they found it: running */
+
+static int start_desk(void **state)
+{
+    (void)state;
+    desk_open(&desk, "demo");
+    desk_start(&desk);
+    return 0;
+}
+
+static int close_desk(void **state)
+{
+    (void)state;
+    desk_close(&desk);
+    return 0;
+}
+
+static int observe(struct observation *out)
+{
+    struct error e = { 0 };
+    int64_t started_ms = clock_mono_ms();
+    int r = linux_observe(desk.s, &desk.facts, 1000, out, &e);
+
+    assert_true(clock_mono_ms() - started_ms < 2000); /* R-205 */
+    return r;
+}
+
+static void wait_gone(struct observation *out)
+{
+    int64_t end_ms = clock_mono_ms() + 2000;
+
+    do
+        assert_int_equal(observe(out), 0);
+    while (out->event != EV_GUEST_GONE && clock_mono_ms() < end_ms);
+    assert_int_equal(out->event, EV_GUEST_GONE);
+    assert_false(out->alive);
+}
+
+static const volatile int no_signal;
+
+static struct exec_request make_request(const char *const *argv, int in, int out, int err)
+{
+    return (struct exec_request){ .argv = (char *const *)(uintptr_t)argv,
+                                  .streams = { in, out, err },
+                                  .timeout_ms = TIMEOUT_MS,
+                                  .signal = &no_signal,
+                                  .signal_fd = -1 };
+}
+
+/* --- start -------------------------------------------------------------------------------------------- */
+
+static void test_session__start_records_who_it_is_and_observe_agrees(void **state)
+{
+    struct observation seen;
+    struct process_id id;
+
+    (void)state;
+    assert_int_equal(observe(&seen), 0);
+    assert_int_equal(seen.event, EV_GUEST_READY);
+    assert_true(seen.alive);
+    assert_int_equal(process_read(desk_supervisor(&desk), &id), 0);
+    assert_int_equal(id.start, facts_get_int(&desk.facts, "start", 0));
+    assert_string_equal(id.boot, facts_get(&desk.facts, "boot"));
+    assert_string_equal(facts_get(&desk.facts, "display"), facts_get(&seen.facts, "display"));
+    assert_int_equal(facts_get_int(&seen.facts, "pid", 0), id.pid);
+}
+
+static void test_session__starting_a_running_one_adopts_it(void **state)
+{
+    pid_t before = desk_supervisor(&desk);
+
+    (void)state;
+    desk_start(&desk); /* as a worker that resumes the start of a dead one */
+    assert_int_equal(desk_supervisor(&desk), before);
+}
+
+static void test_session__env_file_has_what_programs_get(void **state)
+{
+    struct error e = { 0 };
+    AUTO_FREE char *text = NULL;
+    size_t size;
+    char display[32];
+
+    (void)state;
+    assert_int_equal(file_read(desk.s->dir, "env", 65536, &text, &size, &e), 1);
+    snprintf(display, sizeof(display), "DISPLAY=%s", facts_get(&desk.facts, "display"));
+    assert_non_null(memmem(text, size, display, strlen(display) + 1));
+    assert_non_null(memmem(text, size, "AT_SPI_BUS_ADDRESS=unix:", 24));
+    assert_null(memmem(text, size, "NO_AT_BRIDGE", 12));
+    assert_int_equal(
+        desk_shell(&desk, "test \"$DISPLAY\" && test \"$AT_SPI_BUS_ADDRESS\" && test \"$PWD\" = \"$HOME\""),
+        0);
+}
+
+static void test_session__environment_of_the_host_stays_outside(void **state)
+{
+    (void)state;
+    setenv("SECRET_TOKEN", "1", 1);
+    setenv("TERM", "vt100-test", 1);
+    assert_int_equal(desk_shell(&desk, "test -z \"$SECRET_TOKEN\" && test \"$TERM\" = vt100-test"), 0);
+}
+
+static void test_session__a_start_that_is_never_let_go_ends(void **state)
+{
+    struct desk other;
+    struct error e = { 0 };
+    char name[] = "other.run";
+    int64_t end_ms = clock_mono_ms() + 5000;
+
+    (void)state;
+    desk_open_beside(&other, &desk, "other");
+    assert_int_equal(desk_run(&other, OPERATION_START, 1, &e), 0);
+    assert_int_equal(lock_is_held(desk.root.locks, name, &e), 1);
+    session_start_free(other.s->starting);
+    other.s->starting = NULL;
+    while (lock_is_held(desk.root.locks, name, &e) == 1 && clock_mono_ms() < end_ms)
+        clock_sleep_ms(2);
+    assert_int_equal(lock_is_held(desk.root.locks, name, &e), 0);
+    desk_start(&other); /* and does not disturb the next one */
+    desk_close_beside(&other);
+}
+
+static void test_session__two_have_displays_of_their_own(void **state)
+{
+    struct desk other;
+
+    (void)state;
+    desk_open_beside(&other, &desk, "second");
+    desk_start(&other);
+    assert_string_not_equal(facts_get(&other.facts, "display"), facts_get(&desk.facts, "display"));
+    desk_close_beside(&other);
+}
+
+static int wait_client(pid_t pid)
+{
+    int status = 0;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* In the sandbox's own layer of /usr; skips where that is a read-only bind. */
+static void replace_x_server(struct desk *d, const char *script)
+{
+    int fd;
+
+    if (facts_get(&desk.facts, "note") != NULL && strstr(facts_get(&desk.facts, "note"), "/usr") != NULL) {
+        desk_close_beside(d);
+        skip();
+    }
+    assert_true(mkdirat(d->s->dir, "upper/usr/bin", 0755) == 0 || errno == EEXIST);
+    fd = openat(d->s->dir, "upper/usr/bin/Xvfb", O_WRONLY | O_CREAT | O_CLOEXEC, 0755);
+    assert_int_equal(file_write_all(fd, script, strlen(script)), 0);
+    assert_int_equal(close(fd), 0);
+}
+
+/* A bus was started before the display was there; what it starts later must find it all the same. */
+static void test_session__programs_that_a_bus_starts_get_the_display(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        desk_shell(&desk, "tr '\\0' '\\n' < /proc/$(grep -l '^at-spi2-regi' /proc/[0-9]*/comm | cut -d/ -f3)"
+                          "/environ | grep -q \"^DISPLAY=$DISPLAY$\""),
+        0);
+}
+
+/* A worker that is killed at any moment of a start leaves a session that becomes ready by itself, or none. */
+static void test_session__a_worker_killed_during_start_leaves_nothing_half_made(void **state)
+{
+    struct desk other;
+    struct observation seen;
+    struct error e = { 0 };
+
+    (void)state;
+    desk_open_beside(&other, &desk, "orphan");
+    for (int delay_ms = 0; delay_ms <= 80; delay_ms += 10) {
+        int64_t end_ms = clock_mono_ms() + LINUX_START_BOUND_MS;
+        pid_t worker = fork();
+
+        if (worker == 0)
+            _exit(desk_run(&other, OPERATION_START, 0, &e) < 0);
+        clock_sleep_ms(delay_ms); /* not a wait: the moment of the crash is what is tried */
+        kill(worker, SIGKILL);
+        waitpid(worker, NULL, 0);
+        do
+            assert_int_equal(linux_observe(other.s, &other.facts, 1000, &seen, &e), 0);
+        while (seen.event == EV_NONE && clock_mono_ms() < end_ms);
+        assert_true(seen.event == EV_GUEST_READY || seen.event == EV_GUEST_GONE);
+        assert_true(facts_merge(&other.facts, &seen.facts));
+        desk_start(&other);
+        desk_stop(&other);
+    }
+    desk_close_beside(&other);
+}
+
+static void test_session__a_supervisor_killed_before_it_was_let_go_fails_the_start(void **state)
+{
+    struct desk other;
+    struct facts outputs = { .count = 0 };
+    struct step_context c = { .facts = &other.facts, .outputs = &outputs };
+    struct error e = { 0 };
+
+    (void)state;
+    desk_open_beside(&other, &desk, "early");
+    assert_int_equal(desk_run(&other, OPERATION_START, 1, &e), 0);
+    kill(desk_supervisor(&other), SIGKILL);
+    assert_int_equal(linux_start_steps[1].run(other.s, &c, &e), STEP_FAILED);
+    assert_int_equal(e.code, ERROR_ACTION_FAILED);
+    desk_start(&other);
+    desk_close_beside(&other);
+}
+
+/* An X server that never becomes ready: seen as starting, stopped at once, and the start says so. */
+static void test_session__a_start_that_hangs_can_be_stopped(void **state)
+{
+    struct desk other;
+    struct observation seen;
+    struct error e = { 0 };
+    int64_t started_ms;
+    pid_t worker;
+
+    (void)state;
+    desk_open_beside(&other, &desk, "hanging");
+    replace_x_server(&other, "#!/bin/sh\nexec sleep 1000\n");
+    worker = fork();
+    if (worker == 0)
+        _exit(desk_run(&other, OPERATION_START, 0, &e) == 0           ? 0
+              : strstr(e.message, "stopped while it started") != NULL ? 3
+                                                                      : 4);
+    do {
+        assert_int_equal(linux_observe(other.s, &other.facts, 1000, &seen, &e), 0);
+        assert_int_equal(waitpid(worker, NULL, WNOHANG), 0);
+    } while (strcmp(seen.message, "The desktop is starting.") != 0);
+    assert_int_equal(seen.event, EV_NONE);
+    assert_true(seen.alive);
+    started_ms = clock_mono_ms();
+    desk_stop(&other); /* whose facts do not know the supervisor: the socket does */
+    assert_true(clock_mono_ms() - started_ms < 3000);
+    assert_int_equal(wait_client(worker), 3);
+    desk_close_beside(&other);
+}
+
+/* R-305's sibling for linux: what failed is named, with its log, and nothing stays behind. */
+static void test_session__a_desktop_that_cannot_be_made_fails_the_start(void **state)
+{
+    struct desk other;
+    struct error e = { 0 };
+
+    (void)state;
+    desk_open_beside(&other, &desk, "broken");
+    replace_x_server(&other, "#!/bin/sh\necho broken; exit 3\n");
+    assert_int_equal(desk_run(&other, OPERATION_START, 0, &e), -1);
+    assert_int_equal(e.code, ERROR_ACTION_FAILED);
+    assert_non_null(strstr(e.message, "the X server ended with status 3"));
+    assert_non_null(strstr(e.message, "log/xvfb.log"));
+    assert_int_equal(kill(desk_supervisor(&other), 0), -1); /* gone and reaped */
+    assert_int_equal(lock_is_held(desk.root.locks, "broken.run", &e), 0);
+    desk_close_beside(&other);
+}
+
+/* --- exec --------------------------------------------------------------------------------------------- */
+
+static void test_exec__passes_the_exit_status(void **state)
+{
+    (void)state;
+    assert_int_equal(desk_shell(&desk, "true"), 0);
+    assert_int_equal(desk_shell(&desk, "exit 1"), 1);
+    assert_int_equal(desk_shell(&desk, "exit 127"), 127);
+    assert_int_equal(desk_shell(&desk, "exit 255"), 255);
+}
+
+static void test_exec__passes_the_signal(void **state)
+{
+    (void)state;
+    assert_int_equal(desk_shell(&desk, "kill -KILL $$"), 128 + SIGKILL);
+    assert_int_equal(desk_shell(&desk, "kill -SEGV $$"), 128 + SIGSEGV);
+}
+
+/* R-207, case 8: printf shows each argument and a NUL byte. */
+static void check_arguments(const char *const *arguments, size_t count)
+{
+    AUTO_FREE const char **argv = calloc(count + 3, sizeof(*argv));
+    AUTO_FREE char *expected = malloc(4 << 20);
+    AUTO_FREE char *out = malloc(4 << 20);
+    struct exec_result result;
+    struct error e = { 0 };
+    size_t size = 0;
+
+    argv[0] = "/usr/bin/printf";
+    argv[1] = "%s\\0";
+    for (size_t i = 0; i < count; i++) {
+        argv[i + 2] = arguments[i];
+        memcpy(expected + size, arguments[i], strlen(arguments[i]) + 1);
+        size += strlen(arguments[i]) + 1;
+    }
+    if (desk_exec(&desk, argv, &result, out, 4 << 20, &e) < 0)
+        fail_msg("%s", e.message);
+    assert_int_equal(result.status, 0);
+    assert_memory_equal(out, expected, size);
+    assert_true(result.stdout_used);
+}
+
+static void test_exec__arguments_arrive_byte_for_byte(void **state)
+{
+    static const char *const odd[] = { "",         "a b",      "\"",   "'",     "\\", "$HOME", "`id`", ";",
+                                       "&&",       "*",        "a\nb", "\t",    "--", "-n",    "A=b",  "%s",
+                                       "\xff\xfe", "\xc3\xa9", "~",    "{a,b}", "#",  "!" };
+    const char *many[1000];
+    AUTO_FREE char *longest = malloc(100 * 1024 + 1);
+
+    (void)state;
+    check_arguments(odd, ARRAY_LEN(odd));
+    for (size_t i = 0; i < ARRAY_LEN(many); i++)
+        many[i] = odd[i % ARRAY_LEN(odd)];
+    check_arguments(many, ARRAY_LEN(many));
+    memset(longest, 'x', 100 * 1024);
+    longest[100 * 1024] = '\0';
+    many[0] = longest;
+    check_arguments(many, 2);
+}
+
+static void test_exec__too_many_bytes_are_refused_before_anything_runs(void **state)
+{
+    static char huge[3 << 20];  /* more than we send */
+    static char big[200 << 10]; /* more than the kernel takes in one argument */
+    const char *const sizes[] = { huge, big };
+
+    (void)state;
+    memset(huge, 'x', sizeof(huge) - 1);
+    memset(big, 'x', sizeof(big) - 1);
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        const char *const argv[] = { "sh", "-c", "touch /tmp/ran", "sh", sizes[i], NULL };
+        struct exec_result result;
+        struct error e = { 0 };
+
+        assert_int_equal(desk_exec(&desk, argv, &result, NULL, 0, &e), -1);
+        assert_int_equal(e.code, ERROR_INVALID_ARGS);
+        assert_string_equal(error_delivery_name(&e), "not_delivered");
+        assert_int_equal(result.delivery, EXEC_NOT_SENT);
+        assert_false(result.stdout_used);
+    }
+    assert_int_equal(desk_shell(&desk, "test ! -e /tmp/ran"), 0);
+}
+
+static void test_exec__a_program_that_cannot_be_run_is_an_error_that_names_it(void **state)
+{
+    static const struct {
+        const char *program;
+        int sys;
+    } cases[] = {
+        { "no-such-program", ENOENT }, { "/no/such/path", ENOENT }, { "/etc/passwd", EACCES }, { "", ENOENT }
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *const argv[] = { cases[i].program, NULL };
+        struct exec_result result;
+        struct error e = { 0 };
+
+        assert_int_equal(desk_exec(&desk, argv, &result, NULL, 0, &e), -1);
+        assert_int_equal(e.code, ERROR_ACTION_FAILED);
+        assert_int_equal(e.sys, cases[i].sys);
+        assert_non_null(strstr(e.message, cases[i].program));
+        assert_string_equal(error_delivery_name(&e), "not_delivered");
+        assert_false(result.stdout_used || result.status_known);
+    }
+}
+
+/* Case 9. */
+static void test_exec__bytes_pass_both_ways_unchanged(void **state)
+{
+    enum { SIZE = 5 << 20 };
+    static char sent[SIZE], got[SIZE + 1];
+    const char *const argv[] = { "cat", NULL };
+    AUTO_CLOSE int in = memfd_create("in", MFD_CLOEXEC);
+    AUTO_CLOSE int out = memfd_create("out", MFD_CLOEXEC);
+    struct exec_request request = make_request(argv, in, out, 2);
+    struct exec_result result;
+    struct error e = { 0 };
+
+    (void)state;
+    for (size_t at = 0; at < SIZE;)
+        at += (size_t)getrandom(sent + at, SIZE - at, 0);
+    assert_int_equal(file_write_all(in, sent, SIZE), 0);
+    lseek(in, 0, SEEK_SET);
+    assert_int_equal(linux_exec(desk.s, &desk.facts, &request, &result, &e), 0);
+    assert_int_equal(result.status, 0);
+    assert_int_equal(pread(out, got, SIZE + 1, 0), SIZE);
+    assert_memory_equal(sent, got, SIZE);
+}
+
+static void test_exec__tells_whether_stdout_was_used(void **state)
+{
+    static const struct {
+        const char *script;
+        bool used;
+    } cases[] = { { "true", false }, { "echo x", true }, { "echo x >&2", false }, { "exit 3", false } };
+    AUTO_CLOSE int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const char *const argv[] = { "sh", "-c", cases[i].script, NULL };
+        struct exec_result result;
+        struct error e = { 0 };
+        int ends[2];
+
+        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+        struct exec_request request = make_request(argv, null, ends[1], null);
+        assert_int_equal(linux_exec(desk.s, &desk.facts, &request, &result, &e), 0);
+        assert_int_equal(result.stdout_used, cases[i].used);
+        close(ends[0]);
+        close(ends[1]);
+    }
+}
+
+static void test_exec__runs_this_very_binary(void **state)
+{
+    const char *const argv[] = { "whatever", MODE_SHOW, "a b", NULL };
+    AUTO_CLOSE int out = memfd_create("out", MFD_CLOEXEC);
+    struct exec_request request = make_request(argv, 0, out, 2);
+    struct exec_result result;
+    struct error e = { 0 };
+    char got[256] = "";
+
+    (void)state;
+    request.own_binary = true;
+    if (linux_exec(desk.s, &desk.facts, &request, &result, &e) < 0)
+        fail_msg("%s", e.message);
+    assert_int_equal(result.status, 0);
+    assert_true(pread(out, got, sizeof(got) - 1, 0) > 0);
+    assert_string_equal(got, "agent-desktop|" MODE_SHOW "|a b|");
+}
+
+/* What a forked client does with the shared desk: exit status of the command, 128+N, 99 for an error. */
+static int client(const char *const *argv, int timeout_ms, const int streams[3])
+{
+    struct exec_request request = make_request(argv, streams[0], streams[1], streams[2]);
+    struct exec_result result;
+    struct error e = { 0 };
+
+    request.timeout_ms = timeout_ms;
+    if (linux_exec(desk.s, &desk.facts, &request, &result, &e) < 0)
+        return e.code == ERROR_TIMEOUT ? 98 : 99;
+    return result.signal > 0 ? 128 + result.signal : result.status;
+}
+
+static pid_t start_client(const char *script)
+{
+    const char *const argv[] = { "sh", "-c", script, NULL };
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        _exit(client(argv, 20000, (int[3]){ open("/dev/null", O_RDWR), 1, 2 }));
+    }
+    return pid;
+}
+
+static void test_exec__two_hundred_at_once(void **state)
+{
+    pid_t pids[200];
+    char script[64];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(pids); i++) {
+        snprintf(script, sizeof(script), "read x < /proc/self/stat; exit %zu", i);
+        pids[i] = start_client(script);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(pids); i++)
+        assert_int_equal(wait_client(pids[i]), (int)i);
+}
+
+static void test_exec__three_hundred_run_side_by_side(void **state)
+{
+    pid_t pids[300];
+
+    (void)state;
+    assert_int_equal(desk_shell(&desk, "mkfifo /tmp/gate"), 0);
+    for (size_t i = 0; i < ARRAY_LEN(pids); i++)
+        pids[i] = start_client("exec cat /tmp/gate");
+    assert_true(desk_wait_count(&desk, "/tmp/gate", (int)ARRAY_LEN(pids)));
+    assert_int_equal(desk_shell(&desk, ": > /tmp/gate; rm /tmp/gate"), 0);
+    for (size_t i = 0; i < ARRAY_LEN(pids); i++)
+        assert_int_equal(wait_client(pids[i]), 0);
+}
+
+/* Case 10: the reader goes away. */
+static void test_exec__a_reader_that_leaves_ends_the_command(void **state)
+{
+    static const char *const argv[] = { "yes", NULL };
+    int ends[2], status;
+    int64_t started_ms = clock_mono_ms();
+    char bytes[10];
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    pid = fork();
+    if (pid == 0) {
+        close(ends[0]);
+        _exit(client(argv, 20000, (int[3]){ 0, ends[1], 2 }));
+    }
+    close(ends[1]);
+    assert_int_equal(read(ends[0], bytes, sizeof(bytes)), (int)sizeof(bytes));
+    close(ends[0]);
+    status = wait_client(pid);
+    assert_int_equal(status, 128 + SIGPIPE);
+    assert_true(clock_mono_ms() - started_ms < 2000);
+}
+
+static void test_exec__closed_streams_are_dev_null(void **state)
+{
+    static const char *const argv[] = { "sh", "-c", "read x; echo x; echo x >&2; exit 5", NULL };
+    pid_t pid = fork();
+
+    (void)state;
+    if (pid == 0) {
+        close(0);
+        close(1);
+        close(2);
+        _exit(client(argv, 20000, (int[3]){ 0, 1, 2 }));
+    }
+    assert_int_equal(wait_client(pid), 5);
+}
+
+/* --- ends of commands (case 12) ------------------------------------------------------------------------- */
+
+/* A leader, a child of its group, and a child in a session of its own. */
+#define FAMILY(number) "setsid sleep " number " & sleep " number " & sleep " number "; :"
+
+static void test_exec__a_killed_client_takes_all_of_its_command_with_it(void **state)
+{
+    pid_t pid = start_client(FAMILY("4711001"));
+
+    (void)state;
+    assert_true(desk_wait_count(&desk, "4711001", 4)); /* the shell's own line has the number too */
+    kill(pid, SIGKILL);
+    wait_client(pid);
+    assert_true(desk_wait_count(&desk, "4711001", 0));
+}
+
+static void test_exec__a_daemon_outlives_its_command(void **state)
+{
+    (void)state;
+    assert_int_equal(desk_shell(&desk, "setsid sleep 4711002 > /dev/null 2>&1 < /dev/null &"), 0);
+    assert_int_equal(desk_count(&desk, "4711002"), 1);
+    assert_int_equal(desk_shell(&desk, "kill $(grep -l '471100[2]' /proc/[0-9]*/cmdline | cut -d/ -f3)"), 0);
+    assert_true(desk_wait_count(&desk, "4711002", 0));
+}
+
+static void test_exec__the_time_limit_ends_all_of_the_command(void **state)
+{
+    static const char *const argv[] = { "sh", "-c", "trap '' TERM; " FAMILY("4711003"), NULL };
+    int64_t started_ms = clock_mono_ms();
+
+    (void)state;
+    assert_int_equal(client(argv, 300, (int[3]){ 0, 1, 2 }), 98);
+    assert_true(clock_mono_ms() - started_ms < 300 + 2000 + 1000);
+    assert_int_equal(desk_count(&desk, "4711003"), 0); /* at once: the reply waits for them */
+}
+
+/* The leader goes at SIGTERM, the child in a session of its own does not hear it. */
+static void test_exec__the_time_limit_finds_children_whose_parent_went_first(void **state)
+{
+    static const char *const argv[] = { "sh", "-c", "setsid sh -c 'trap \"\" TERM; sleep 4711004; :' & wait",
+                                        NULL };
+
+    (void)state;
+    assert_int_equal(client(argv, 300, (int[3]){ 0, 1, 2 }), 98);
+    assert_int_equal(desk_count(&desk, "4711004"), 0);
+}
+
+static void test_exec__a_timeout_says_what_it_is(void **state)
+{
+    const char *const argv[] = { "sleep", "100", NULL };
+    struct exec_request request = make_request(argv, 0, 1, 2);
+    struct exec_result result;
+    struct error e = { 0 };
+
+    (void)state;
+    request.timeout_ms = 100;
+    assert_int_equal(linux_exec(desk.s, &desk.facts, &request, &result, &e), -1);
+    assert_int_equal(e.code, ERROR_TIMEOUT);
+    assert_string_equal(error_delivery_name(&e), "delivered_unverified");
+    assert_string_equal(error_retry_name(&e), "unsafe");
+    assert_false(result.status_known);
+}
+
+/* As the command's handler would: the flag first, then the pipe. */
+static int interrupted(const char *script, int number, struct exec_result *result)
+{
+    const char *const argv[] = { "sh", "-c", script, NULL };
+    volatile int signal = number;
+    int ends[2], ready[2], r;
+    struct error e = { 0 };
+    char byte;
+    pid_t pid;
+
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    pid = fork();
+    if (pid == 0) { /* the signal comes when the command says that it is there */
+        _exit(read(ready[0], &byte, 1) == 1 && write(ends[1], "", 1) == 1 ? 0 : 1);
+    }
+    struct exec_request request = make_request(argv, 0, ready[1], 2);
+    request.signal = &signal;
+    request.signal_fd = ends[0];
+    r = linux_exec(desk.s, &desk.facts, &request, result, &e);
+    assert_int_equal(wait_client(pid), 0);
+    for (int i = 0; i < 2; i++) {
+        close(ends[i]);
+        close(ready[i]);
+    }
+    return r;
+}
+
+static void test_exec__a_signal_reaches_the_command(void **state)
+{
+    struct exec_result result;
+
+    (void)state;
+    assert_int_equal(interrupted("echo; exec sleep 100", SIGINT, &result), 0);
+    assert_int_equal(result.signal, SIGINT);
+    assert_int_equal(interrupted("trap 'exit 9' TERM; echo; while :; do sleep 0.05; done", SIGTERM, &result),
+                     0);
+    assert_int_equal(result.status, 9);
+    assert_int_equal(result.signal, 0);
+}
+
+static void test_exec__a_command_that_ignores_the_signal_is_killed(void **state)
+{
+    struct exec_result result;
+    int64_t started_ms = clock_mono_ms();
+
+    (void)state;
+    assert_int_equal(interrupted("trap '' TERM; echo; sleep 4711005; :", SIGTERM, &result), 0);
+    assert_int_equal(result.signal, SIGKILL);
+    assert_in_range(clock_mono_ms() - started_ms, 1900, 4000);
+    assert_int_equal(desk_count(&desk, "4711005"), 0);
+}
+
+/* A program may clean up after the signal although its parent is gone. */
+static void test_exec__the_rest_of_a_command_has_time_after_a_signal(void **state)
+{
+    struct exec_result result;
+
+    (void)state;
+    assert_int_equal(interrupted("sh -c 'trap \"sleep 0.3; echo > /tmp/cleaned; exit\" TERM; echo; while :; "
+                                 "do sleep 0.05; done' & wait",
+                                 SIGTERM, &result),
+                     0);
+    assert_int_equal(result.signal, SIGTERM);
+    assert_int_equal(desk_shell(&desk, "rm /tmp/cleaned"), 0);
+}
+
+/* --- isolation ---------------------------------------------------------------------------------------- */
+
+static void test_session__pid_1_shows_nothing_of_the_host(void **state)
+{
+    (void)state;
+    assert_int_equal(desk_shell(&desk, "test -z \"$(tr -d '\\0' < /proc/1/environ)\""), 0);
+    assert_int_not_equal(desk_shell(&desk, "ls /proc/1/fd/7/. /proc/1/fd/8/. 2>/dev/null"), 0);
+    if (geteuid() == 0)
+        assert_int_equal(desk_shell(&desk, "readlink /proc/1/exe | grep -q memfd"), 0);
+    else
+        assert_int_not_equal(desk_shell(&desk, "readlink /proc/1/exe"), 0);
+}
+
+/* Root inside is the owner of the host's files: what it runs must not be a way to them. */
+static void test_exec__the_hosts_binary_cannot_be_written_from_inside(void **state)
+{
+    const char *const argv[] = { "x", MODE_WRITE, NULL };
+    struct exec_request request = make_request(argv, 0, 1, 2);
+    struct exec_result result;
+    struct error e = { 0 };
+
+    (void)state;
+    request.own_binary = true;
+    assert_int_equal(linux_exec(desk.s, &desk.facts, &request, &result, &e), 0);
+    assert_int_equal(result.status, geteuid() == 0 ? EROFS : EACCES);
+}
+
+static void test_session__programs_get_three_descriptors(void **state)
+{
+    static const char *const argv[] = { "ls", "/proc/self/fd", NULL };
+    struct exec_result result;
+    struct error e = { 0 };
+    char out[64];
+
+    (void)state;
+    assert_int_equal(desk_exec(&desk, argv, &result, out, sizeof(out), &e), 0);
+    assert_string_equal(out, "0\n1\n2\n3\n"); /* 3 is the directory it lists */
+    /* Nor has the desktop what it could hand on: openbox starts programs. */
+    assert_int_equal(
+        desk_shell(&desk,
+                   "ls -l /proc/$(grep -l '^openbox' /proc/[0-9]*/comm | cut -d/ -f3)/fd | grep -q 'pipe:'"),
+        1);
+}
+
+static void test_session__abstract_sockets_of_the_host_are_out_of_reach(void **state)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    char name[32];
+    const char *const argv[] = { "x", MODE_CONNECT, name, NULL };
+    AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct exec_request request = make_request(argv, 0, 1, 2);
+    struct exec_result result;
+    struct error e = { 0 };
+
+    (void)state;
+    if (strstr(facts_get(&desk.facts, "note") == NULL ? "" : facts_get(&desk.facts, "note"),
+               "Abstract sockets"))
+        skip(); /* the kernel cannot, and the note says so */
+    snprintf(name, sizeof(name), "ad-test-%d", (int)getpid());
+    strcpy(address.sun_path + 1, name);
+    assert_int_equal(bind(fd, (struct sockaddr *)&address,
+                          (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))),
+                     0);
+    assert_int_equal(listen(fd, 1), 0);
+    request.own_binary = true;
+    assert_int_equal(linux_exec(desk.s, &desk.facts, &request, &result, &e), 0);
+    assert_int_equal(result.status, EPERM);
+}
+
+/* --- observing and stopping ------------------------------------------------------------------------------
+ */
+
+static void test_session__a_killed_supervisor_is_seen_at_once(void **state)
+{
+    struct observation seen;
+
+    (void)state;
+    kill(desk_supervisor(&desk), SIGKILL);
+    wait_gone(&seen);
+    assert_non_null(strstr(seen.message, "log/supervisor.log"));
+    desk_start(&desk);
+}
+
+static void test_session__a_dead_x_server_ends_it_and_is_named(void **state)
+{
+    struct observation seen;
+
+    (void)state;
+    assert_int_equal(desk_shell(&desk, "kill -KILL $(grep -l '^Xvfb' /proc/[0-9]*/comm | cut -d/ -f3)"), 0);
+    wait_gone(&seen);
+    assert_non_null(strstr(seen.message, "the X server was ended by signal 9"));
+    desk_start(&desk);
+}
+
+static void test_session__a_dead_window_manager_is_started_again(void **state)
+{
+    (void)state;
+    assert_int_equal(desk_shell(&desk, "kill -KILL $(grep -l '^openbox' /proc/[0-9]*/comm | cut -d/ -f3)"),
+                     0);
+    assert_true(desk_wait_count(&desk, "openbox", 1));
+}
+
+/* Case 5: the recorded number belongs to somebody else by now. */
+static void test_session__a_stranger_with_the_recorded_pid_is_left_alone(void **state)
+{
+    struct observation seen;
+    struct facts before = desk.facts;
+    pid_t stranger = fork();
+
+    (void)state;
+    if (stranger == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        pause();
+        _exit(0);
+    }
+    kill(desk_supervisor(&desk), SIGKILL);
+    wait_gone(&seen);
+    waitpid(desk_supervisor(&desk), NULL, 0);
+    facts_set_int(&desk.facts, "pid", stranger);
+    assert_int_equal(observe(&seen), 0);
+    assert_int_equal(seen.event, EV_GUEST_GONE);
+    desk_stop(&desk);
+    facts_set(&desk.facts, "boot", "00000000-0000-0000-0000-000000000000");
+    assert_int_equal(observe(&seen), 0);
+    assert_int_equal(seen.event, EV_GUEST_GONE);
+    assert_non_null(strstr(seen.message, "restarted"));
+    desk_stop(&desk);
+    assert_int_equal(waitpid(stranger, NULL, WNOHANG), 0);
+    desk.facts = before;
+    facts_set_int(&desk.facts, "pid", stranger);
+    desk_start(&desk);
+    assert_int_equal(waitpid(stranger, NULL, WNOHANG), 0);
+    kill(stranger, SIGKILL);
+    wait_client(stranger);
+}
+
+static void test_session__a_start_waits_for_what_remains_of_a_killed_one(void **state)
+{
+    struct facts before = desk.facts;
+
+    (void)state;
+    kill(desk_supervisor(&desk), SIGKILL);
+    desk_start(&desk); /* at once */
+    assert_int_not_equal(desk_supervisor(&desk), facts_get_int(&before, "pid", 0));
+}
+
+static void test_session__stop_works_while_a_client_is_stopped(void **state)
+{
+    pid_t pid = start_client("echo > /tmp/there; exec sleep 4711006");
+    int64_t started_ms;
+
+    (void)state;
+    assert_true(desk_wait_count(&desk, "4711006", 1));
+    kill(pid, SIGSTOP);
+    started_ms = clock_mono_ms();
+    desk_stop(&desk);
+    assert_true(clock_mono_ms() - started_ms < 2500);
+    assert_string_equal(desk.note, "");
+    kill(pid, SIGCONT);
+    assert_int_equal(wait_client(pid), 128 + SIGTERM); /* a stop ends running commands, which say so */
+    desk_start(&desk);
+}
+
+static void test_session__stop_of_a_stopped_one_does_nothing(void **state)
+{
+    struct observation seen;
+
+    (void)state;
+    desk_stop(&desk);
+    desk_stop(&desk);
+    wait_gone(&seen);
+    assert_string_equal(seen.message, "The session ended: it was stopped.");
+    desk_start(&desk);
+}
+
+static void test_session__stop_gives_programs_three_seconds(void **state)
+{
+    pid_t pid = start_client("trap '' TERM; while :; do sleep 0.2; done # 4711007");
+    int64_t started_ms;
+
+    (void)state;
+    assert_true(desk_wait_count(&desk, "4711007", 1));
+    started_ms = clock_mono_ms();
+    desk_stop(&desk);
+    assert_in_range(clock_mono_ms() - started_ms, 2500, 4500);
+    assert_string_equal(desk.note, "");
+    assert_int_equal(wait_client(pid), 128 + SIGKILL);
+    desk_start(&desk);
+}
+
+/* Case 15. */
+static void test_session__a_supervisor_that_hangs_is_alive_and_can_be_stopped(void **state)
+{
+    struct observation seen;
+    int64_t started_ms;
+
+    (void)state;
+    kill(desk_supervisor(&desk), SIGSTOP);
+    assert_int_equal(observe(&seen), 0);
+    assert_int_equal(seen.event, EV_NONE);
+    assert_true(seen.alive);
+    assert_non_null(strstr(seen.message, "does not answer"));
+    started_ms = clock_mono_ms();
+    desk_stop(&desk);
+    assert_true(clock_mono_ms() - started_ms < 7000);
+    assert_string_equal(desk.note, "did not end by itself within 5 s and was killed");
+    wait_gone(&seen);
+    desk_start(&desk);
+}
+
+static void test_exec__a_supervisor_that_hangs_never_runs_what_timed_out(void **state)
+{
+    const char *const argv[] = { "touch", "/tmp/late", NULL };
+    struct exec_request request = make_request(argv, 0, 1, 2);
+    struct exec_result result;
+    struct error e = { 0 };
+    int64_t started_ms = clock_mono_ms();
+
+    (void)state;
+    request.timeout_ms = 100;
+    kill(desk_supervisor(&desk), SIGSTOP);
+    assert_int_equal(linux_exec(desk.s, &desk.facts, &request, &result, &e), -1);
+    kill(desk_supervisor(&desk), SIGCONT);
+    assert_true(clock_mono_ms() - started_ms < 2000);
+    assert_int_equal(e.code, ERROR_TIMEOUT);
+    assert_string_equal(error_delivery_name(&e), "not_delivered");
+    assert_string_equal(error_retry_name(&e), "safe");
+    assert_int_equal(result.delivery, EXEC_NOT_SENT);
+    assert_false(result.stdout_used);
+    assert_int_equal(desk_shell(&desk, "test ! -e /tmp/late"), 0);
+}
+
+static void test_exec__a_supervisor_that_dies_leaves_the_outcome_unknown(void **state)
+{
+    const char *const argv[] = { "sleep", "4711008", NULL };
+    struct exec_request request = make_request(argv, 0, 1, 2);
+    struct exec_result result;
+    struct error e = { 0 };
+    pid_t killer = fork();
+
+    (void)state;
+    if (killer == 0) {
+        bool there = desk_wait_count(&desk, "4711008", 1);
+
+        kill(desk_supervisor(&desk), SIGKILL);
+        _exit(there ? 0 : 1);
+    }
+    assert_int_equal(linux_exec(desk.s, &desk.facts, &request, &result, &e), -1);
+    assert_int_equal(e.code, ERROR_ACTION_FAILED);
+    assert_string_equal(error_delivery_name(&e), "unknown");
+    assert_string_equal(error_retry_name(&e), "unsafe");
+    assert_int_equal(result.delivery, EXEC_SENT);
+    assert_false(result.status_known);
+    assert_int_equal(wait_client(killer), 0);
+    desk_start(&desk);
+}
+
+static void test_exec__into_a_stopped_sandbox_is_refused(void **state)
+{
+    static const char *const argv[] = { "true", NULL };
+    struct exec_result result;
+    struct error e = { 0 };
+
+    (void)state;
+    desk_stop(&desk);
+    assert_int_equal(desk_exec(&desk, argv, &result, NULL, 0, &e), -1);
+    assert_int_equal(e.code, ERROR_INVALID_STATE);
+    assert_int_equal(result.delivery, EXEC_NOT_SENT);
+    desk_start(&desk);
+}
+
+/* --- modes inside -----------------------------------------------------------------------------------------
+ */
+
+static int show_arguments(int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++)
+        printf("%s|", argv[i]);
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
+/* Exit status: errno of connect(2), 0 when it worked. */
+static int connect_abstract(const char *name)
+{
+    struct sockaddr_un address = { .sun_family = AF_UNIX };
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    memcpy(address.sun_path + 1, name, strlen(name));
+    return connect(fd, (struct sockaddr *)&address,
+                   (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))) == 0
+               ? 0
+               : errno;
+}
+
+/* Exit status: why it cannot be written. While it runs that is ETXTBSY before all else, so root has to ask
+ * for the mount it lies on. */
+static int write_own_file(void)
+{
+    AUTO_CLOSE int fd = open("/proc/self/exe", (geteuid() == 0 ? O_RDONLY : O_WRONLY) | O_CLOEXEC);
+    struct statvfs st;
+
+    if (fd < 0)
+        return errno;
+    return fstatvfs(fd, &st) == 0 && (st.f_flag & ST_RDONLY) != 0 ? EROFS : 0;
+}
+
+static int become_ordinary(void)
+{
+    if (setgroups(0, NULL) < 0 || setresgid(ORDINARY_ID, ORDINARY_ID, ORDINARY_ID) < 0 ||
+        setresuid(ORDINARY_ID, ORDINARY_ID, ORDINARY_ID) < 0)
+        return -1;
+    return prctl(PR_SET_DUMPABLE, 1); /* else /proc/PID/uid_map of our children is root's */
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_session__start_records_who_it_is_and_observe_agrees),
+        cmocka_unit_test(test_session__starting_a_running_one_adopts_it),
+        cmocka_unit_test(test_session__env_file_has_what_programs_get),
+        cmocka_unit_test(test_session__environment_of_the_host_stays_outside),
+        cmocka_unit_test(test_session__a_start_that_is_never_let_go_ends),
+        cmocka_unit_test(test_session__two_have_displays_of_their_own),
+        cmocka_unit_test(test_session__programs_that_a_bus_starts_get_the_display),
+        cmocka_unit_test(test_session__a_worker_killed_during_start_leaves_nothing_half_made),
+        cmocka_unit_test(test_session__a_supervisor_killed_before_it_was_let_go_fails_the_start),
+        cmocka_unit_test(test_session__a_start_that_hangs_can_be_stopped),
+        cmocka_unit_test(test_session__a_desktop_that_cannot_be_made_fails_the_start),
+        cmocka_unit_test(test_exec__passes_the_exit_status),
+        cmocka_unit_test(test_exec__passes_the_signal),
+        cmocka_unit_test(test_exec__arguments_arrive_byte_for_byte),
+        cmocka_unit_test(test_exec__too_many_bytes_are_refused_before_anything_runs),
+        cmocka_unit_test(test_exec__a_program_that_cannot_be_run_is_an_error_that_names_it),
+        cmocka_unit_test(test_exec__bytes_pass_both_ways_unchanged),
+        cmocka_unit_test(test_exec__tells_whether_stdout_was_used),
+        cmocka_unit_test(test_exec__runs_this_very_binary),
+        cmocka_unit_test(test_exec__two_hundred_at_once),
+        cmocka_unit_test(test_exec__three_hundred_run_side_by_side),
+        cmocka_unit_test(test_exec__a_reader_that_leaves_ends_the_command),
+        cmocka_unit_test(test_exec__closed_streams_are_dev_null),
+        cmocka_unit_test(test_exec__a_killed_client_takes_all_of_its_command_with_it),
+        cmocka_unit_test(test_exec__a_daemon_outlives_its_command),
+        cmocka_unit_test(test_exec__the_time_limit_ends_all_of_the_command),
+        cmocka_unit_test(test_exec__the_time_limit_finds_children_whose_parent_went_first),
+        cmocka_unit_test(test_exec__a_timeout_says_what_it_is),
+        cmocka_unit_test(test_exec__a_signal_reaches_the_command),
+        cmocka_unit_test(test_exec__a_command_that_ignores_the_signal_is_killed),
+        cmocka_unit_test(test_exec__the_rest_of_a_command_has_time_after_a_signal),
+        cmocka_unit_test(test_session__pid_1_shows_nothing_of_the_host),
+        cmocka_unit_test(test_exec__the_hosts_binary_cannot_be_written_from_inside),
+        cmocka_unit_test(test_session__programs_get_three_descriptors),
+        cmocka_unit_test(test_session__abstract_sockets_of_the_host_are_out_of_reach),
+        cmocka_unit_test(test_session__a_killed_supervisor_is_seen_at_once),
+        cmocka_unit_test(test_session__a_dead_x_server_ends_it_and_is_named),
+        cmocka_unit_test(test_session__a_dead_window_manager_is_started_again),
+        cmocka_unit_test(test_session__a_stranger_with_the_recorded_pid_is_left_alone),
+        cmocka_unit_test(test_session__a_start_waits_for_what_remains_of_a_killed_one),
+        cmocka_unit_test(test_session__stop_works_while_a_client_is_stopped),
+        cmocka_unit_test(test_session__stop_of_a_stopped_one_does_nothing),
+        cmocka_unit_test(test_session__stop_gives_programs_three_seconds),
+        cmocka_unit_test(test_session__a_supervisor_that_hangs_is_alive_and_can_be_stopped),
+        cmocka_unit_test(test_exec__a_supervisor_that_hangs_never_runs_what_timed_out),
+        cmocka_unit_test(test_exec__a_supervisor_that_dies_leaves_the_outcome_unknown),
+        cmocka_unit_test(test_exec__into_a_stopped_sandbox_is_refused),
+    };
+    const char *refusal;
+
+    if (argc > 1 && strcmp(argv[1], SUPERVISOR_MODE) == 0)
+        return supervisor_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], MODE_SHOW) == 0)
+        return show_arguments(argc, argv);
+    if (argc > 1 && strcmp(argv[1], MODE_WRITE) == 0)
+        return write_own_file();
+    if (argc > 2 && strcmp(argv[1], MODE_CONNECT) == 0)
+        return connect_abstract(argv[2]);
+    if (argc > 1 && strcmp(argv[1], "ordinary") == 0 && geteuid() == 0 && become_ordinary() < 0)
+        return 1;
+    refusal = desk_refusal();
+    if (refusal != NULL) {
+        print_message("skipped: %s\n", refusal);
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, start_desk, close_desk);
+}
