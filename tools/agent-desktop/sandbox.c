@@ -1,0 +1,133 @@
+#include "tools/agent-desktop/sandbox.h"
+
+#include <stdio.h>
+
+#include "core/log.h"
+#include "store/projection.h"
+
+static void describe_subject(struct sandbox *s)
+{
+    static const struct plan none[FSM_OPERATION_COUNT] = { { 0 } };
+
+    s->subject = (struct engine_subject){ .name = s->place.name, .provider = s->provider, .plans = none };
+    if (s->ops == NULL)
+        return;
+    s->subject.plans = s->ops->plan;
+    s->subject.observe = s->ops->observe;
+    s->subject.stopped_can_change = s->ops->stopped_can_change;
+    s->subject.self = s->handle;
+}
+
+/* The fold alone. */
+static int read_record(struct sandbox *s, const struct context *c, const char *name, struct error *e)
+{
+    struct engine_look *look = &s->look;
+    int found = c->engine.journal->find(c->engine.journal_self, name, &look->record, e);
+
+    if (found < 0)
+        return -1;
+    if (found == 0)
+        journal_record_init(&look->record, name);
+    look->found = found == 1;
+    look->known = KNOWN_NOTHING;
+    look->message[0] = '\0';
+    look->place = fsm_parse_place(look->record.state, look->record.activity);
+    if (look->place == FSM_NONE)
+        return error_set(e, ERROR_STORE_CORRUPT, 0, "the journal says '%s' is '%s', which is no state", name,
+                         look->record.state);
+    return 0;
+}
+
+int sandbox_open(struct sandbox *s, struct context *c, const char *name, const char *provider,
+                 struct error *e)
+{
+    s->ops = NULL;
+    s->handle = NULL;
+    s->place = (struct provider_place){ .root = &c->root, .name = name, .op_lock = -1, .run_lock = -1 };
+    if (read_record(s, c, name, e) < 0)
+        return -1;
+    if (s->look.found)
+        provider = s->look.record.provider;
+    snprintf(s->provider, sizeof(s->provider), "%s", provider == NULL ? "" : provider);
+    s->ops = provider_find(s->provider);
+    if (s->ops != NULL && s->ops->open(&s->place, &s->handle, e) < 0)
+        return -1;
+    describe_subject(s);
+    return 0;
+}
+
+bool sandbox_may_change(const struct sandbox *s)
+{
+    if (s->ops == NULL || s->look.record.damaged)
+        return false;
+    return fsm_is_volatile(s->look.place) || (s->look.place == FSM_STOPPED && s->ops->stopped_can_change);
+}
+
+int sandbox_look(struct sandbox *s, struct context *c, struct error *e)
+{
+    if (!sandbox_may_change(s))
+        return 0;
+    return engine_look(&c->engine, &s->subject, LOOK_DEADLINE_MS, &s->look, e);
+}
+
+int sandbox_see(struct sandbox *s, struct context *c, const char *name, struct error *e)
+{
+    if (sandbox_open(s, c, name, NULL, e) < 0)
+        return -1;
+    if (sandbox_may_change(s)) {
+        if (context_upgrade(c, CONTEXT_WRITE, e) < 0 || sandbox_look(s, c, e) < 0)
+            return -1;
+    }
+    if (!s->look.found)
+        return error_set(e, ERROR_SANDBOX_NOT_FOUND, 0, "no sandbox is named '%s'", name);
+    sandbox_project(s, c);
+    return 0;
+}
+
+void sandbox_project(const struct sandbox *s, const struct context *c)
+{
+    struct error ignored = { 0 };
+
+    if (!s->look.found || s->look.record.damaged || c->root.sandboxes < 0)
+        return;
+    if (projection_restore(&c->root, &s->look.record, &ignored) < 0)
+        log_debug("sandbox.json of %s: %s", s->look.record.name, ignored.message);
+}
+
+int sandbox_is_current(const struct sandbox *s, struct context *c, struct error *e)
+{
+    struct journal_record now;
+    int found = c->engine.journal->find(c->engine.journal_self, s->place.name, &now, e);
+
+    if (found < 0)
+        return -1;
+    return (found == 1) == s->look.found && (found == 0 || now.seq == s->look.record.seq);
+}
+
+int sandbox_check_provider(const struct sandbox *s, struct error *e)
+{
+    if (s->ops != NULL || !s->look.found)
+        return 0;
+    return error_set(e, ERROR_PROVIDER_NOT_FOUND, 0,
+                     "'%s' belongs to the provider '%s', which this build lacks", s->place.name, s->provider);
+}
+
+struct reply_view sandbox_view(const struct sandbox *s)
+{
+    return reply_view_of(&s->look, s->provider);
+}
+
+void sandbox_fail(const struct sandbox *s, struct reply *r, struct fsm_next next)
+{
+    struct reply_view view = sandbox_view(s);
+
+    reply_fail(r, &view, next);
+}
+
+void sandbox_close(struct sandbox *s)
+{
+    if (s->ops != NULL)
+        s->ops->close(s->handle);
+    s->handle = NULL;
+    s->ops = NULL;
+}
