@@ -301,8 +301,8 @@ class NamesTest(DeskTest):
 class NetworkRootTest(DeskTest):
     def test_case_17_a_root_on_a_network_file_system_is_refused(self):
         """NFS, SMB and 9p servers are not at hand; FUSE stands for them: refused for the same reason."""
-        if not USER.is_root or not shutil.which("bindfs"):
-            self.skipTest("needs root and bindfs to have such a file system here")
+        if not USER.is_root or not shutil.which("bindfs") or not os.path.exists("/dev/fuse"):
+            self.skipTest("needs root, bindfs and /dev/fuse to have such a file system here")
         mount = os.path.join(self.desk.base, "fuse")
         os.mkdir(mount)
         subprocess.run(["bindfs", self.desk.base, mount], check=True)
