@@ -17,7 +17,6 @@
 #include "core/util.h"
 #include "store/journal.h"
 
-#define BLOCK     10
 #define ENTRIES   3 /* the last transaction of a start: step done, move, end */
 #define VALUE_MAX 4096
 
@@ -154,39 +153,24 @@ static void commit_bare(struct bare *b, const struct value values[ENTRIES + 2])
     check(!failed && mdb_txn_commit(txn) == 0, "bare commit");
 }
 
-int main(int argc, char **argv)
+static struct journal *open_ours(struct root *root)
 {
-    int rounds = argc == 3 ? atoi(argv[1]) / BLOCK * BLOCK : 0;
-    char home[512], ours_path[600], bare_path[600];
-    static struct value values[ENTRIES + 2];
     struct error e = { 0 };
-    struct root root;
     struct journal *j = NULL;
-    struct bare bare = { .seq = 0 };
 
-    if (rounds < BLOCK) {
-        fprintf(stderr, "usage: commit ROUNDS DIRECTORY\n");
-        return 2;
-    }
-    double *ours_us = calloc((size_t)rounds, sizeof(double)),
-           *bare_us = calloc((size_t)rounds, sizeof(double));
-
-    snprintf(home, sizeof(home), "%s/state", argv[2]);
-    snprintf(ours_path, sizeof(ours_path), "%s/journal", home);
-    snprintf(bare_path, sizeof(bare_path), "%s/bare", argv[2]);
-    check(ours_us != NULL && bare_us != NULL && setenv("AGENT_DESKTOP_HOME", home, 1) == 0, "set-up");
-    if (root_open(ROOT_WRITE, &root, &e) < 0 || journal_open(&root, JOURNAL_WRITE, &j, &e) != 1) {
+    if (root_open(ROOT_WRITE, root, &e) < 0 || journal_open(root, JOURNAL_WRITE, &j, &e) != 1) {
         fprintf(stderr, "commit: %s\n", e.message);
-        return 1;
+        exit(1);
     }
-    for (int i = 0; i < BLOCK; i++)
-        commit_ours(j, i);
-    journal_close(j);
-    read_values(ours_path, values);
-    check(journal_open(&root, JOURNAL_WRITE, &j, &e) == 1, "reopen");
-    open_bare(&bare, bare_path, 0, 0700);
+    return j;
+}
+
+/* Times ours and the bare one ROUNDS times, the order changing. */
+static void measure(struct journal *j, struct bare *bare, const struct value values[ENTRIES + 2], int rounds,
+                    double *ours_us, double *bare_us)
+{
     for (int i = 0; i < rounds; i++) {
-        bool ours = i / BLOCK % 2 == 0;
+        bool ours = i % 2 == 0;
 
         for (int turn = 0; turn < 2; turn++, ours = !ours) {
             double begun = now_us();
@@ -194,17 +178,46 @@ int main(int argc, char **argv)
             if (ours)
                 commit_ours(j, i + 1);
             else
-                commit_bare(&bare, values);
+                commit_bare(bare, values);
             (ours ? ours_us : bare_us)[i] = now_us() - begun;
         }
     }
+}
+
+int main(int argc, char **argv)
+{
+    int rounds = argc == 3 ? (int)strtol(argv[1], NULL, 10) : 0;
+    char home[512], ours_path[600], bare_path[600];
+    static struct value values[ENTRIES + 2];
+    struct root root;
+    struct bare bare = { .seq = 0 };
+
+    if (rounds < 1) {
+        fprintf(stderr, "usage: commit ROUNDS DIRECTORY\n");
+        return 2;
+    }
+    AUTO_FREE double *ours_us = calloc((size_t)rounds, sizeof(double));
+    AUTO_FREE double *bare_us = calloc((size_t)rounds, sizeof(double));
+
+    snprintf(home, sizeof(home), "%s/state", argv[2]);
+    snprintf(ours_path, sizeof(ours_path), "%s/journal", home);
+    snprintf(bare_path, sizeof(bare_path), "%s/bare", argv[2]);
+    check(ours_us != NULL && bare_us != NULL && setenv("AGENT_DESKTOP_HOME", home, 1) == 0, "set-up");
+    struct journal *j = open_ours(&root);
+
+    commit_ours(j, 0);
+    commit_ours(j, 1);
+    journal_close(j);
+    read_values(ours_path, values);
+    root_close(&root);
+    j = open_ours(&root);
+    open_bare(&bare, bare_path, 0, 0700);
+    measure(j, &bare, values, rounds, ours_us, bare_us);
     qsort(ours_us, (size_t)rounds, sizeof(double), by_size);
     qsort(bare_us, (size_t)rounds, sizeof(double), by_size);
     printf("%.1f %.1f\n", ours_us[rounds / 2], bare_us[rounds / 2]);
     mdb_env_close(bare.env);
     journal_close(j);
     root_close(&root);
-    free(ours_us);
-    free(bare_us);
     return 0;
 }

@@ -20,8 +20,6 @@
 
 #define COMMANDS_MAX 16
 
-extern char **environ;
-
 struct command {
     char **argv;
     double *times_us;
