@@ -123,7 +123,7 @@ size_t text_char_size(const char *bytes, size_t size)
 bool text_is_utf8(const char *bytes, size_t size)
 {
     for (size_t at = 0, step; at < size; at += step) {
-        step = text_char_size(bytes + at, size - at);
+        step = (unsigned char)bytes[at] <= 0x7F ? 1 : text_char_size(bytes + at, size - at);
         if (step == 0)
             return false;
     }

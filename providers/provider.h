@@ -40,7 +40,6 @@ struct provider_place {
     const char *source;               /* clone: the source's name, else NULL */
     const struct facts *source_facts; /* and what is recorded of it */
     int op_lock;  /* the op lock during an operation, else -1: children that change things inherit it */
-    int run_lock; /* reserved for start; -1 */
 };
 
 enum exec_delivery { EXEC_NOT_SENT, EXEC_SENT, EXEC_FINISHED };
@@ -56,8 +55,7 @@ struct exec_request {
 
 struct exec_result {
     enum exec_delivery delivery;
-    bool stdout_used; /* a byte of the command reached streams[1], or may have (provider.c says when
-                         that cannot be told) */
+    bool stdout_used; /* a byte of the command reached streams[1], or may have: not told apart */
     bool status_known;
     int status; /* exit status when it exited */
     int signal; /* N when it was ended by signal N, else 0 */
@@ -72,9 +70,9 @@ struct provider_ops {
 
     const struct provider_option *create_options; /* end with a keyless row; never NULL */
     const struct provider_option *start_options;
-    bool can_window; /* start --window */
-    bool can_clone;  /* --set from=SANDBOX */
-    bool stopped_can_change;
+    bool can_window;         /* start --window */
+    bool can_clone;          /* --set from=SANDBOX */
+    bool stopped_can_change; /* hosted: others may start or remove it, so a stopped one is observed too */
 
     /* A handle for one sandbox; cheap, changes nothing. The caller ends it with close(). */
     int (*open)(const struct provider_place *place, void **self, struct error *e);

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <lmdb.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,7 +46,8 @@ struct database {
     pid_t pid;                     /* who opened it: a forked child must not use it */
     bool read_only;
     size_t map_bytes;
-    int lock; /* -1: a read-only file system without the file, where nobody can write either */
+    bool map_is_ours; /* children do not get it */
+    int lock;         /* -1: a read-only file system without the file, where nobody can write either */
     int turn;
     MDB_env *env; /* NULL after a failed commit, until the next transaction */
     MDB_dbi tables[TABLE_COUNT];
@@ -230,6 +232,7 @@ static void close_env(struct database *db)
     if (db->env != NULL)
         mdb_env_close(db->env);
     db->env = NULL;
+    db->map_is_ours = false;
 }
 
 /* LMDB makes a new database of an empty file, and reads behind the end of a short one. */
@@ -336,6 +339,49 @@ static int ensure_env(struct database *db, struct error *e)
     return -1;
 }
 
+/* --- the map and children ------------------------------------------------------------------------------ */
+
+#ifdef MADV_DONTFORK
+/* The mapping that AT lies in, out of proc_pid_maps(5), as START and SIZE. */
+static bool find_mapping(uintptr_t at, void **start, size_t *size)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512]; /* of a longer line the rest begins with no addresses, or with ones that are not ours */
+    uintptr_t from = 0, to = 0;
+    bool found = false;
+
+    while (maps != NULL && !found && fgets(line, sizeof(line), maps) != NULL)
+        found = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2 && from <= at && at < to;
+    if (maps != NULL)
+        fclose(maps);
+    *start = (void *)from;
+    *size = to - from;
+    return found;
+}
+
+/* LMDB does not tell where its map is, but what it stored lies in it: here a table's own record, of a
+ * transaction that has changed nothing yet. */
+static void keep_from_children(struct database *db, MDB_txn *txn)
+{
+    const char *name = table_names[TABLE_META];
+    MDB_val key = { .mv_data = (void *)(uintptr_t)name, .mv_size = strlen(name) }, value;
+    MDB_dbi tables;
+    void *start;
+    size_t size;
+
+    if (db->map_is_ours || db->read_only) /* a command that only reads starts no other process */
+        return;
+    db->map_is_ours = mdb_dbi_open(txn, NULL, 0, &tables) == 0 && mdb_get(txn, tables, &key, &value) == 0 &&
+                      find_mapping((uintptr_t)value.mv_data, &start, &size) &&
+                      madvise(start, size, MADV_DONTFORK) == 0;
+}
+#else
+static void keep_from_children(struct database *db, MDB_txn *txn)
+{
+    (void)db, (void)txn; /* no process is forked there without an exec */
+}
+#endif
+
 /* --- transactions -------------------------------------------------------------------------------------- */
 
 /* SIZE 0: as large as another process has made it. LMDB lets go of the old map first, so a failure leaves the
@@ -344,6 +390,7 @@ static int resize_map(struct database *db, size_t size)
 {
     int rc = mdb_env_set_mapsize(db->env, size);
 
+    db->map_is_ours = false;
     if (rc != 0)
         close_env(db);
     return rc;
@@ -363,6 +410,7 @@ static int begin(struct database *db, unsigned flags, struct database_txn *txn, 
     }
     if (rc != 0)
         return fail(rc, "begin", e);
+    keep_from_children(db, txn->txn);
     txn->base = mdb_txn_id(txn->txn) - (flags == MDB_RDONLY ? 0 : 1);
     if (check_not_older(db, txn->base, e) == 0)
         return 0;

@@ -9,7 +9,8 @@
  * more than 2 s (STORE_BUSY). The kernel frees both when a process ends. `lock` also holds the number of
  * the last transaction that was acknowledged: a data.mdb that is older is not ours.
  *
- * One database per process and directory, never used across fork(2). */
+ * One database per process and directory, never used across fork(2): a child of a writer does not even have
+ * its memory (a sandbox's first process is such a child, and lives for days). */
 #ifndef STORE_DATABASE_H
 #define STORE_DATABASE_H
 

@@ -48,7 +48,6 @@ int clients_poll(const struct clients *c, struct pollfd *polls)
 
 static void send_reply(int fd, const struct control_reply *r)
 {
-
     /* A client that went away, or that never reads, does not matter. */
     (void)send(fd, r, sizeof(*r), MSG_NOSIGNAL | MSG_DONTWAIT);
 }

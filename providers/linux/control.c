@@ -27,7 +27,7 @@ static struct sockaddr_un socket_address(int dir)
     return address;
 }
 
-int control_listen(int dir, struct error *e)
+int control_bind(int dir, struct error *e)
 {
     struct sockaddr_un address = socket_address(dir);
     AUTO_CLOSE int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -37,16 +37,15 @@ int control_listen(int dir, struct error *e)
     if (unlinkat(dir, SOCKET_NAME, 0) < 0 && errno != ENOENT)
         return error_set_errno(e, ERROR_ACTION_FAILED, errno, "cannot remove the old control socket");
     /* fchmod() before bind(): the file has these modes from its first moment on. */
-    if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
-        listen(fd, BACKLOG) < 0)
+    if (fchmod(fd, 0600) < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
         return error_set_errno(e, ERROR_ACTION_FAILED, errno, "cannot bind the control socket");
     return steal_fd(&fd);
 }
 
-int control_own(int listen_fd, struct error *e)
+int control_listen(int fd, struct error *e)
 {
-    /* listen(2) on a listening socket records the caller as the one whom SO_PEERCRED names. */
-    if (listen(listen_fd, BACKLOG) < 0)
+    /* listen(2) records the caller as the one whom SO_PEERCRED names. */
+    if (listen(fd, BACKLOG) < 0)
         return error_set(e, ERROR_ACTION_FAILED, errno, "cannot listen on the control socket");
     return 0;
 }

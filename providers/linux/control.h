@@ -53,11 +53,12 @@ struct control_reply {
     uint32_t stdout_used; /* exited: stdout was written to since the start, or that cannot be told */
 };
 
-/* Makes and binds the listening socket DIR/ctl, replacing an old one. Returns the descriptor. */
-int control_listen(int dir, struct error *e);
+/* Makes and binds the socket DIR/ctl, replacing an old one: nobody can connect yet. Returns the descriptor.
+ */
+int control_bind(int dir, struct error *e);
 
-/* Makes the calling process the peer that clients of this listening socket see. */
-int control_own(int listen_fd, struct error *e);
+/* Lets clients connect; the calling process is the peer they see. */
+int control_listen(int fd, struct error *e);
 
 /* Connects and checks that the peer (SO_PEERCRED) runs as the caller or root. 1 with *fd, 0 when nobody
  * listens, -1 (TIMEOUT: it takes no connections any more). Deadlines here count from now. */

@@ -23,6 +23,8 @@
 #define KERNEL_MAJOR 5 /* mount_setattr(2) came with 5.12 */
 #define KERNEL_MINOR 12
 
+#define TRIAL_LIMIT_MS 2000 /* provider_ops.inspect_host promises no more */
+
 struct findings {
     bool unavailable;
     struct text message;
@@ -307,13 +309,11 @@ static void add_overlay_finding(struct findings *f, enum overlay_verdict verdict
         const char *sentence, *fix;
     } rows[] = {
         [OVERLAY_NOT_HERE] = { "System directories will be read-only inside: the state root's file system "
-                               "cannot "
-                               "hold an overlay's upper layer; set AGENT_DESKTOP_HOME to a directory on "
-                               "another.",
+                               "cannot hold an overlay's upper layer; set AGENT_DESKTOP_HOME to a directory "
+                               "on another.",
                                NULL },
         [OVERLAY_NO_MODULE] = { "System directories will be read-only inside: the kernel's overlay module is "
-                                "not "
-                                "loaded.",
+                                "not loaded.",
                                 "sudo modprobe overlay" },
         [OVERLAY_FAILS] = { "System directories will be read-only inside: overlays do not work here.", NULL },
         [OVERLAY_NOT_TRIED] = { NULL, NULL },
@@ -329,7 +329,9 @@ static void add_overlay_finding(struct findings *f, enum overlay_verdict verdict
 static void inspect_namespaces(struct findings *f, const struct root *root)
 {
     struct trial trial = { .sandboxes = root->sandboxes, .overlay = OVERLAY_NOT_TRIED };
-    struct namespace_request request = { .enter = trial_enter, .run = trial_run, .self = &trial };
+    struct namespace_request request = {
+        .limit_ms = TRIAL_LIMIT_MS, .enter = trial_enter, .run = trial_run, .self = &trial
+    };
     struct error e = { 0 };
     pid_t pid;
     int status = 0;

@@ -10,7 +10,7 @@
  *   log/     what the supervisor and the desktop's services said
  *
  * Facts: "set.screen", "set.net" (options); "pid", "start", "boot" (the supervisor, process.h);
- * "display" (":100"); "note" (what is not isolated here, for the message). */
+ * "display" (":100"); "note" (what is not isolated in this session, a clause; observe's message). */
 #ifndef PROVIDERS_LINUX_LINUX_H
 #define PROVIDERS_LINUX_LINUX_H
 
@@ -27,8 +27,9 @@ struct session_start; /* a start between its steps; session.h */
 
 struct linux_sandbox { /* the handle behind provider_ops.open */
     const struct provider_place *place;
-    int dir;         /* sandboxes/<name>, -1 when there is none (yet) */
-    char path[4352]; /* the same as an absolute path */
+    int dir;                    /* sandboxes/<name>, -1 when there is none (yet) */
+    char path[4352];            /* the same as an absolute path */
+    char note[FACT_VALUE_SIZE]; /* of the session that was started here: the fact, and the move's reason */
     struct session_start *starting;
 };
 

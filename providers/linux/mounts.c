@@ -49,7 +49,15 @@ static const char *const system_dirs[] = { "usr",  "etc", "var",   "opt",   "srv
 
 static int fail(int sys, const char *what, const char *path, struct error *e)
 {
-    return error_set(e, ERROR_PROVIDER_UNAVAILABLE, sys, "cannot %s '%s' for the sandbox", what, path);
+    return error_set_errno(e, ERROR_ACTION_FAILED, sys, "cannot %s '%s' for the sandbox", what, path);
+}
+
+/* A mount: the host may be one that does not have it or allow it. */
+static int fail_mount(const char *what, const char *path, struct error *e)
+{
+    return obstacle_is_refusal(errno)
+               ? error_set(e, ERROR_PROVIDER_UNAVAILABLE, errno, "cannot %s '%s' for the sandbox", what, path)
+               : fail(errno, what, path, e);
 }
 
 /* The path of an open directory or file, as this process's mount namespace names it. */
@@ -150,8 +158,12 @@ static int leave_host(struct builder *b, struct error *e)
 
 static int make_root(struct builder *b, struct error *e)
 {
+    if (mkdir("root", 0700) < 0 && errno != EEXIST)
+        return fail(errno, "make", "root", e);
     if (mount("root", "root", "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=16m") < 0)
-        return obstacle_set_error(OBSTACLE_MOUNT, errno, e);
+        return errno == ENOTDIR ? error_set(e, ERROR_ACTION_FAILED, 0, "'%s/root' is not a directory",
+                                            b->request->sandbox_path)
+                                : obstacle_set_error(OBSTACLE_MOUNT, errno, e);
     b->root = open("root", O_PATH | O_DIRECTORY | O_CLOEXEC);
     return b->root < 0 ? fail(errno, "open", "/", e) : 0;
 }
@@ -250,7 +262,7 @@ static int bind_system_dir(struct builder *b, const char *name, struct error *e)
     AUTO_FREE char *source = mem_print("/%s", name);
 
     if (bind(source, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, b->root, name) < 0)
-        return fail(errno, "mount", source, e);
+        return fail_mount("mount", source, e);
     text_print(&b->read_only, "%s%s", b->read_only.size > 0 ? ", " : "", source);
     return 0;
 }
@@ -316,7 +328,7 @@ static int mount_fresh(const struct fresh_mount *m, struct error *e)
     if (m->optional && errno == ENODEV)
         return 0;
     return strcmp(m->type, "proc") == 0 ? obstacle_set_error(OBSTACLE_PROC, errno, e)
-                                        : fail(errno, "mount", inside, e);
+                                        : fail_mount("mount", inside, e);
 }
 
 static int add_fresh_mounts(struct builder *b, struct error *e)
@@ -364,7 +376,7 @@ static int add_devices(struct builder *b, struct error *e)
         AUTO_CLOSE int made = open(target, O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
         if (made < 0 || bind(source, 0, b->root, target + strlen("root/")) < 0)
-            return fail(errno, "mount", source, e);
+            return fail_mount("mount", source, e);
     }
     for (size_t i = 0; i < ARRAY_LEN(links); i++)
         if (symlink(links[i].target, links[i].path) < 0)
@@ -384,13 +396,13 @@ static int protect_proc(struct builder *b, struct error *e)
         AUTO_FREE char *path = mem_print("root/proc/%s", read_only[i]);
 
         if (bind(path, MOUNT_ATTR_RDONLY, AT_FDCWD, path) < 0 && errno != ENOENT)
-            return fail(errno, "protect", path + strlen("root"), e);
+            return fail_mount("protect", path + strlen("root"), e);
     }
     for (size_t i = 0; i < ARRAY_LEN(hidden); i++) {
         AUTO_FREE char *path = mem_print("root/proc/%s", hidden[i]);
 
         if (bind("/dev/null", 0, AT_FDCWD, path) < 0 && errno != ENOENT)
-            return fail(errno, "protect", path + strlen("root"), e);
+            return fail_mount("protect", path + strlen("root"), e);
     }
     return 0;
 }
@@ -401,7 +413,7 @@ static int add_sys(struct builder *b, struct error *e)
     const uint64_t attributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC;
 
     if (mkdir("root/sys", 0555) < 0 || bind("/sys", attributes, b->root, "sys") < 0)
-        return fail(errno, "mount", "/sys", e);
+        return fail_mount("mount", "/sys", e);
     return 0;
 }
 
@@ -413,7 +425,7 @@ static int add_home(struct builder *b, struct error *e)
     AUTO_CLOSE int target = make_in_root(b, home);
 
     if (target < 0 || bind("home", MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID, target, "") < 0)
-        return fail(errno, "mount the home directory", home, e);
+        return fail_mount("mount the home directory", home, e);
     return 0;
 }
 
@@ -434,7 +446,7 @@ static int add_vartmp(struct builder *b, struct error *e)
     if (target < 0 && errno == ENOENT)
         return 0;
     if (target < 0 || bind("vartmp", MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID, target, "") < 0)
-        return fail(errno, "mount", "/var/tmp", e);
+        return fail_mount("mount", "/var/tmp", e);
     return 0;
 }
 
@@ -452,25 +464,28 @@ static int add_identity(struct builder *b, struct error *e)
 
         if (target >= 0 && bind(source, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, target, "") < 0 &&
             errno != ENOENT)
-            return fail(errno, "mount", path, e);
+            return fail_mount("mount", path, e);
     }
     return 0;
 }
 
 /* /etc/resolv.conf often leads into /run, which is new inside. The directory is bound, since the file is
- * replaced by rename; a file directly in /run alone, since that directory holds the host's sockets. */
+ * replaced by rename; not for a file directly in /run, since that directory holds the host's sockets. The
+ * resolver's own may lie beside its file, and a read-only mount keeps nobody from connecting: harmless where
+ * the network is the host's anyway, and only there. */
 static int add_resolver(struct builder *b, struct error *e)
 {
     AUTO_FREE char *path = realpath("/etc/resolv.conf", NULL);
     AUTO_CLOSE int target = -1;
     char *slash = path == NULL ? NULL : strrchr(path, '/');
 
-    if (path == NULL || !mountinfo_contains("/run", path) || slash == path + strlen("/run"))
+    if (b->request->own_network || path == NULL || !mountinfo_contains("/run", path) ||
+        slash == path + strlen("/run"))
         return 0;
     *slash = '\0';
     target = make_in_root(b, path);
     if (target < 0 || bind(path, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOSUID, target, "") < 0)
-        return fail(errno, "mount", path, e);
+        return fail_mount("mount", path, e);
     return 0;
 }
 
@@ -481,15 +496,13 @@ static int add_binary(struct builder *b, struct error *e)
     struct stat wanted, there;
 
     if (find_path(b->request->binary, path) < 0 || fstat(b->request->binary, &wanted) < 0)
-        return error_set(e, ERROR_INTERNAL, errno, "cannot find this program's own file");
+        return error_set(e, ERROR_ACTION_FAILED, errno, "cannot find this program's own file");
     if (stat(path, &there) < 0 || !is_same_file(&wanted, &there))
         return error_set(e, ERROR_ACTION_FAILED, 0, "this program's file was replaced while it ran");
-    {
-        AUTO_CLOSE int made = open(target, O_CREAT | O_EXCL | O_CLOEXEC, 0755);
+    AUTO_CLOSE int made = open(target, O_CREAT | O_EXCL | O_CLOEXEC, 0755);
 
-        if (made < 0 || bind(path, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, AT_FDCWD, target) < 0)
-            return fail(errno, "mount", path, e);
-    }
+    if (made < 0 || bind(path, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, AT_FDCWD, target) < 0)
+        return fail_mount("mount", path, e);
     return 0;
 }
 
@@ -509,7 +522,7 @@ static int hide(void *self, const char *path, struct error *e)
     snprintf(name, sizeof(name), "/proc/self/fd/%d", target);
     if (S_ISDIR(st.st_mode) ? mount("hidden", name, "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV, "mode=755") < 0
                             : bind("/dev/null", MOUNT_ATTR_RDONLY, target, "") < 0)
-        return fail(errno, "hide", path, e);
+        return fail_mount("hide", path, e);
     return 0;
 }
 
@@ -527,11 +540,11 @@ static int change_root(struct builder *b, struct error *e)
 
     (void)b;
     if (mount_setattr(AT_FDCWD, "root", 0, &read_only, sizeof(read_only)) < 0)
-        return fail(errno, "protect", "/", e);
+        return fail_mount("protect", "/", e);
     /* The old root lands on top of the new one and is taken off again: no directory for it is needed. */
     if (chdir("root") < 0 || syscall(SYS_pivot_root, ".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
         chdir("/") < 0)
-        return fail(errno, "change to", "/", e);
+        return fail_mount("change to", "/", e);
     return 0;
 }
 

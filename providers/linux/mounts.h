@@ -14,7 +14,8 @@ struct mounts_request {
     const char *sandbox_path;
     const char *root_path; /* the state root: hidden inside */
     const struct linux_user *user;
-    int binary; /* this agent-desktop, bound read-only at /run/agent-desktop/bin/agent-desktop */
+    bool own_network; /* nothing of the host's name service is shown: its sockets are a way out */
+    int binary;       /* this agent-desktop, bound read-only at /run/agent-desktop/bin/agent-desktop */
 };
 
 /* Builds the tree of the facts page's section 4 and makes it this process's root: afterwards "/" is the

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/file.h"
 #include "providers/linux/obstacles.h"
 
@@ -83,7 +85,7 @@ static int child_wait_for_maps(int channel, struct error *e)
 
     if (send(channel, &report, sizeof(report), MSG_NOSIGNAL) < 0 ||
         RETRY_EINTR(recv(channel, &byte, 1, 0)) != 1)
-        return error_set(e, ERROR_INTERNAL, 0, "the starting process is gone");
+        return error_set(e, ERROR_ACTION_FAILED, 0, "the starting process is gone");
     return 0;
 }
 
@@ -145,11 +147,9 @@ static int write_proc(pid_t pid, const char *name, const char *text)
     char path[64];
 
     snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-    {
-        AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
+    AUTO_CLOSE int fd = open(path, O_WRONLY | O_CLOEXEC);
 
-        return fd < 0 || RETRY_EINTR(write(fd, text, strlen(text))) < 0 ? -1 : 0;
-    }
+    return fd < 0 || RETRY_EINTR(write(fd, text, strlen(text))) < 0 ? -1 : 0;
 }
 
 /* The parent writes the maps: the child cannot, it has no capability over the parent's namespace. The user
@@ -169,13 +169,27 @@ static int write_maps(pid_t pid, bool privileged, struct error *e)
     return 0;
 }
 
+static int receive_report(int channel, int64_t end_ms, struct child_report *out, struct error *e)
+{
+    struct pollfd p = { .fd = channel, .events = POLLIN };
+    int64_t left = end_ms - clock_mono_ms();
+
+    if (RETRY_EINTR(poll(&p, 1, left > 0 ? (int)left : 0)) == 0)
+        return error_set(
+            e, ERROR_TIMEOUT, 0,
+            "the sandbox's file system could not be set up in time: is one of the host's stuck?");
+    if (RETRY_EINTR(recv(channel, out, sizeof(*out), 0)) != (ssize_t)sizeof(*out))
+        return error_set(e, ERROR_ACTION_FAILED, 0, "the process inside ended while it was set up");
+    return 0;
+}
+
 /* 1 when the child runs, 0 when more is to come, -1. */
-static int answer_child(pid_t pid, bool privileged, int channel, struct error *e)
+static int answer_child(pid_t pid, bool privileged, int channel, int64_t end_ms, struct error *e)
 {
     struct child_report report = { 0 };
 
-    if (RETRY_EINTR(recv(channel, &report, sizeof(report), 0)) != (ssize_t)sizeof(report))
-        return error_set(e, ERROR_INTERNAL, 0, "the process inside ended while it was set up");
+    if (receive_report(channel, end_ms, &report, e) < 0)
+        return -1;
     switch (report.state) {
     case CHILD_READY:
         return 1;
@@ -183,7 +197,7 @@ static int answer_child(pid_t pid, bool privileged, int channel, struct error *e
         if (write_maps(pid, privileged, e) < 0)
             return -1;
         return send(channel, "", 1, MSG_NOSIGNAL) < 0
-                   ? error_set(e, ERROR_INTERNAL, errno, "the process inside ended while it was set up")
+                   ? error_set(e, ERROR_ACTION_FAILED, 0, "the process inside ended while it was set up")
                    : 0;
     case CHILD_FAILED:
         break;
@@ -192,20 +206,19 @@ static int answer_child(pid_t pid, bool privileged, int channel, struct error *e
     return -1;
 }
 
-static int reap(pid_t pid)
+static void reap(pid_t pid)
 {
-    int status = 0;
-
-    return RETRY_EINTR(waitpid(pid, &status, 0)) < 0 ? -1 : status;
+    (void)RETRY_EINTR(waitpid(pid, NULL, 0));
 }
 
-static int set_up_child(pid_t pid, bool privileged, int channel, struct error *e)
+static int set_up_child(pid_t pid, bool privileged, int channel, int limit_ms, struct error *e)
 {
     struct error failure = { 0 }; /* *e may be filled by an earlier cause; a report replaces all of it */
+    int64_t end_ms = clock_mono_ms() + (limit_ms > 0 ? limit_ms : NAMESPACE_LIMIT_MS);
     int state;
 
     do
-        state = answer_child(pid, privileged, channel, &failure);
+        state = answer_child(pid, privileged, channel, end_ms, &failure);
     while (state == 0);
     if (state > 0)
         return 0;
@@ -225,7 +238,7 @@ int namespace_spawn(const struct namespace_request *request, pid_t *pid, struct 
     pid_t child;
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-        return error_set(e, ERROR_INTERNAL, errno, "cannot make a socket pair");
+        return error_set(e, ERROR_ACTION_FAILED, errno, "cannot make a socket pair");
     ours = pair[0];
     theirs = pair[1];
     child = clone_process(clone_flags(request, privileged));
@@ -236,7 +249,7 @@ int namespace_spawn(const struct namespace_request *request, pid_t *pid, struct 
         _exit(child_main(request, privileged, theirs)); /* _exit: stdio's buffers are the parent's */
     }
     close(steal_fd(&theirs)); /* else the end of the child would not show */
-    if (set_up_child(child, privileged, ours, e) < 0)
+    if (set_up_child(child, privileged, ours, request->limit_ms, e) < 0)
         return -1;
     *pid = child;
     return 0;
@@ -248,7 +261,7 @@ struct file_work {
     int (*fn)(void *self, struct error *e);
     void *self;
     pid_t parent;
-    int report; /* pipe: a struct error, when it failed */
+    int report; /* pipe: FN's error, ERROR_NONE when it succeeded */
 };
 
 static int file_work_run(void *self)
@@ -259,25 +272,25 @@ static int file_work_run(void *self)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != w->parent) /* died before the line above */
         return 1;
-    if (w->fn(w->self, &e) == 0)
-        return 0;
-    return file_write_all(w->report, &e, sizeof(e)) < 0 ? 2 : 1;
+    (void)w->fn(w->self, &e);
+    return file_write_all(w->report, &e, sizeof(e)) < 0;
 }
 
+/* Told by the pipe, not by the exit status: whoever called us may have left SIGCHLD ignored, and then the
+ * kernel keeps none. */
 static int file_work_result(pid_t pid, int report, struct error *e)
 {
-    struct error failure = { 0 };
-    ssize_t size = RETRY_EINTR(read(report, &failure, sizeof(failure)));
-    int status = reap(pid);
+    struct error result = { 0 };
+    ssize_t size = RETRY_EINTR(read(report, &result, sizeof(result)));
 
-    if (size == (ssize_t)sizeof(failure)) {
-        if (e->code == ERROR_NONE)
-            *e = failure;
-        return -1;
-    }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    reap(pid);
+    if (size != (ssize_t)sizeof(result))
         return error_set(e, ERROR_ACTION_FAILED, 0, "the process that worked on the files was ended");
-    return 0;
+    if (result.code == ERROR_NONE)
+        return 0;
+    if (e->code == ERROR_NONE)
+        *e = result;
+    return -1;
 }
 
 int namespace_run_with_files(int (*fn)(void *self, struct error *e), void *self, struct error *e)
@@ -293,7 +306,7 @@ int namespace_run_with_files(int (*fn)(void *self, struct error *e), void *self,
     if (geteuid() == 0)
         return fn(self, e);
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return error_set(e, ERROR_INTERNAL, errno, "cannot make a pipe");
+        return error_set(e, ERROR_ACTION_FAILED, errno, "cannot make a pipe");
     report = ends[0];
     theirs = work.report = ends[1];
     if (namespace_spawn(&request, &pid, &refused) < 0)

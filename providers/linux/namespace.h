@@ -17,10 +17,13 @@
  * root of a container's user namespace? Decides which of the two orders is taken. */
 bool namespace_is_privileged(void);
 
+#define NAMESPACE_LIMIT_MS 15000 /* a mount can hang where its file system does (NFS, FUSE); 4 ms usual */
+
 struct namespace_request {
     const char *hostname; /* NULL: keep the host's */
     bool own_network;     /* --set net=none */
     bool files_only;      /* only what file work needs (user and mount): for copying and removing */
+    int limit_ms;         /* for the set-up, then TIMEOUT; 0: NAMESPACE_LIMIT_MS */
     /* In the child. enter() builds and enters the new root (mounts.h) when the mounts are to be made; NULL
      * for files_only. Its failure is reported to the parent as this error. */
     int (*enter)(void *self, struct error *e);
@@ -30,8 +33,8 @@ struct namespace_request {
 };
 
 /* Starts the child and returns once it is about to call run(), with its pid (child of the caller) in
- * *pid. When the child could not be set up it is gone and reaped, and *e says which requirement of the host
- * is not met (PROVIDER_UNAVAILABLE) in the words of inspect.c. */
+ * *pid. When the child could not be set up it is gone and reaped, and *e says why: enter()'s error, or which
+ * requirement of the host is not met (PROVIDER_UNAVAILABLE) in the words of obstacles.h. */
 int namespace_spawn(const struct namespace_request *request, pid_t *pid, struct error *e);
 
 /* Runs FN in a files_only child, waits for its end and passes on its error: its capabilities cover files of

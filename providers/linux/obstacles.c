@@ -104,12 +104,25 @@ static const char *stage_name(enum obstacle_stage stage)
     return "namespaces";
 }
 
+bool obstacle_is_refusal(int sys)
+{
+    static const int refusals[] = { EPERM, EACCES, ENOSYS, ENODEV, EINVAL, EOPNOTSUPP };
+
+    for (size_t i = 0; i < ARRAY_LEN(refusals); i++)
+        if (sys == refusals[i])
+            return true;
+    return false;
+}
+
 int obstacle_set_error(enum obstacle_stage stage, int sys, struct error *e)
 {
     for (size_t i = 0; i < ARRAY_LEN(obstacles); i++)
         if (fits(&obstacles[i], stage, sys)) /* 0: the errno would only repeat it in worse words */
             return error_set(e, ERROR_PROVIDER_UNAVAILABLE, 0, "%s", obstacles[i].message);
-    return error_set(e, ERROR_PROVIDER_UNAVAILABLE, sys, "This host does not allow %s", stage_name(stage));
+    if (obstacle_is_refusal(sys))
+        return error_set(e, ERROR_PROVIDER_UNAVAILABLE, sys, "This host does not allow %s",
+                         stage_name(stage));
+    return error_set_errno(e, ERROR_ACTION_FAILED, sys, "cannot make %s", stage_name(stage));
 }
 
 const struct obstacle *obstacle_find(const struct error *e)

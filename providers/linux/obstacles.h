@@ -6,6 +6,8 @@
 #ifndef PROVIDERS_LINUX_OBSTACLES_H
 #define PROVIDERS_LINUX_OBSTACLES_H
 
+#include <stdbool.h>
+
 #include "core/error.h"
 
 enum obstacle_stage {
@@ -23,7 +25,12 @@ struct obstacle {
     const char *fix;      /* a command line, "{binary}" for this program's path; NULL: there is none */
 };
 
-/* Fills E (PROVIDER_UNAVAILABLE) with the cause of SYS at STAGE. Always -1. */
+/* Does this errno, of a call that makes namespaces or mounts, mean that the host does not have or allow it?
+ * Others (no memory, too many processes, a file in the way) say nothing about the host. */
+bool obstacle_is_refusal(int sys);
+
+/* Fills E with the cause of SYS at STAGE: PROVIDER_UNAVAILABLE, or ACTION_FAILED when it is not the host's
+ * lack. Always -1. */
 int obstacle_set_error(enum obstacle_stage stage, int sys, struct error *e);
 
 /* The row E was made from, NULL when it was made from none. */

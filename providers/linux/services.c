@@ -116,9 +116,8 @@ static const struct {
     { 0, "USER=%n" },
     { 0, "LOGNAME=%n" },
     { 0, "SHELL=%S" },
-    { 0, "PATH=/run/agent-desktop/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/"
-         "local/games:"
-         "/usr/games" },
+    { 0, "PATH=/run/agent-desktop/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:"
+         "/usr/local/games:/usr/games" },
     { 0, "LANG=%l" },
     { 0, "XDG_RUNTIME_DIR=/run/user/%u" },
     { 0, "DBUS_SESSION_BUS_ADDRESS=" BUS_ADDRESS },

@@ -36,10 +36,10 @@
 #define DEFAULT_LANG    "C.UTF-8"
 
 struct session_start {
-    pid_t pid;
+    struct process_id id;
     int go;
     int report;
-    int run_lock; /* taken here, when the caller had not */
+    int run_lock;
     struct supervisor supervisor;
     struct mounts_request mounts;
     char *note; /* shared with the child, which writes it before it runs */
@@ -180,6 +180,17 @@ static void read_ending(int dir, char out[LOG_TAIL_SIZE])
     }
 }
 
+/* A start that did not lead to a desktop. Always -1. */
+static int fail_start(const struct linux_sandbox *s, struct error *e)
+{
+    char why[LOG_TAIL_SIZE];
+
+    read_ending(s->dir, why);
+    return error_set(e, ERROR_ACTION_FAILED, 0,
+                     "the session did not become ready%s%.200s; see " LOG_FILE " in '%s'",
+                     why[0] == '\0' ? "" : ": ", why, s->path);
+}
+
 static void explain_end(const struct linux_sandbox *s, const struct facts *facts, char *out, size_t room)
 {
     char why[LOG_TAIL_SIZE];
@@ -256,15 +267,11 @@ static int open_pair(int *here, int *there, struct error *e)
     return 0;
 }
 
-/* The run lock: reserved by the caller, or taken here. */
 static int take_run_lock(const struct linux_sandbox *s, struct session_start *start, struct error *e)
 {
     char name[64];
     int taken;
 
-    start->supervisor.run_lock = s->place->run_lock;
-    if (s->place->run_lock >= 0)
-        return 0;
     lock_name(s, name);
     taken = lock_take(s->place->root->locks, name, LOCK_EXCLUSIVE, REMAINS_WAIT_MS, &start->run_lock, e);
     if (taken == 0)
@@ -287,6 +294,13 @@ static void copy_setting(char *out, size_t room, const char *value, const char *
     snprintf(out, room, "%s", usable ? value : fallback);
 }
 
+static bool has_own_network(const struct facts *facts)
+{
+    const char *net = facts_get(facts, "set.net");
+
+    return net != NULL && strcmp(net, "none") == 0;
+}
+
 /* Everything the supervisor needs from the host. */
 static int prepare_start(const struct linux_sandbox *s, const struct facts *facts,
                          struct session_start *start, struct error *e)
@@ -302,20 +316,22 @@ static int prepare_start(const struct linux_sandbox *s, const struct facts *fact
     v->bound_ms = LINUX_START_BOUND_MS;
     v->env_dir = s->dir;
     v->log_dir = file_make_dir(s->dir, "log", 0700, e);
-    v->listen = v->log_dir < 0 ? -1 : control_listen(s->dir, e);
+    v->listen = v->log_dir < 0 ? -1 : control_bind(s->dir, e);
     if (v->listen < 0 || open_pair(&start->go, &v->go, e) < 0 || open_pair(&start->report, &v->report, e) < 0)
         return -1;
     start->mounts = (struct mounts_request){ .sandbox_dir = s->dir,
                                              .sandbox_path = s->path,
                                              .root_path = s->place->root->path,
                                              .user = &v->user,
+                                             .own_network = has_own_network(facts),
                                              .binary = open("/proc/self/exe", O_RDONLY | O_CLOEXEC) };
+    if (start->mounts.binary < 0)
+        return error_set(e, ERROR_ACTION_FAILED, errno, "cannot open this program's own file");
     start->note = mmap(NULL, FACT_VALUE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (start->note == MAP_FAILED)
-        start->note = NULL;
-    if (start->note == NULL || start->mounts.binary < 0)
-        return error_set(e, ERROR_ACTION_FAILED, errno, "cannot prepare the session");
-    return 0;
+    if (start->note != MAP_FAILED)
+        return 0;
+    start->note = NULL;
+    return error_set(e, ERROR_ACTION_FAILED, errno, "cannot share memory with the supervisor");
 }
 
 static int enter_mounts(void *self, struct error *e)
@@ -344,21 +360,21 @@ static void keep_own_ends(struct session_start *start)
 static int spawn(struct linux_sandbox *s, struct session_start *start, const struct facts *facts,
                  struct facts *outputs, struct error *e)
 {
-    const char *net = facts_get(facts, "set.net");
     const struct namespace_request request = { .hostname = s->place->name,
-                                               .own_network = net != NULL && strcmp(net, "none") == 0,
+                                               .own_network = has_own_network(facts),
                                                .enter = enter_mounts,
                                                .run = run_supervisor,
                                                .self = start };
-    struct process_id id;
+    pid_t pid;
 
-    if (prepare_start(s, facts, start, e) < 0 || namespace_spawn(&request, &start->pid, e) < 0)
+    if (prepare_start(s, facts, start, e) < 0 || namespace_spawn(&request, &pid, e) < 0)
         return -1;
     keep_own_ends(start);
-    if (process_read(start->pid, &id) < 0)
-        return error_set(e, ERROR_ACTION_FAILED, 0, "the supervisor ended at once; see " LOG_FILE " in '%s'",
-                         s->path);
-    write_id(outputs, &id);
+    if (process_read(pid, &start->id) < 0) {
+        waitpid(pid, NULL, WNOHANG);
+        return fail_start(s, e);
+    }
+    write_id(outputs, &start->id);
     return 0;
 }
 
@@ -406,53 +422,72 @@ static int receive_report(int fd, struct supervisor_report *out)
 }
 
 /* What a person should know of this session: from the mounts, and what this kernel cannot close. */
-static void write_note(struct facts *facts, const char *mounts_note, bool scoped)
+static void write_note(struct linux_sandbox *s, const char *mounts_note, bool sockets_are_open)
 {
     static const char open_sockets[] =
-        "Abstract sockets of the host can be reached from inside (kernel before 6.12).";
-    char note[FACT_VALUE_SIZE];
+        "abstract sockets of the host can be reached from inside (Landlock of Linux 6.12 is missing)";
 
-    snprintf(note, sizeof(note), "%s%s%s", scoped ? "" : open_sockets,
-             scoped || mounts_note[0] == '\0' ? "" : " ", mounts_note);
-    facts_set(facts, "note", note);
+    snprintf(s->note, sizeof(s->note), "%s%s%s", sockets_are_open ? open_sockets : "",
+             sockets_are_open && mounts_note[0] != '\0' ? "; " : "", mounts_note);
 }
 
-static void kill_child(pid_t pid)
+static int send_signal(int pidfd, int number)
 {
-    int status;
-
-    kill(pid, SIGKILL); /* a child not waited for yet: the number is still its own */
-    RETRY_EINTR(waitpid(pid, &status, 0));
+    return (int)syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0);
 }
 
-static int finish_start(const struct linux_sandbox *s, struct session_start *start, struct facts *outputs,
-                        struct error *e)
+/* Until all processes inside are gone. */
+static int kill_supervisor(pid_t pid, int pidfd, struct error *e)
 {
-    struct supervisor_report report;
-    char line[LOG_TAIL_SIZE];
+    send_signal(pidfd, SIGKILL);
+    if (!process_wait_gone(pidfd, KILL_WAIT_MS))
+        return error_set(e, ERROR_ACTION_FAILED, 0,
+                         "process %d was killed but does not end: something it waits for is stuck", (int)pid);
+    return 0;
+}
 
+/* Where the same process started it, it is our child: nobody else would take its zombie. */
+static void take_zombie(pid_t pid)
+{
+    waitpid(pid, NULL, WNOHANG);
+}
+
+/* Neither ready nor known to have ended: it must not become ready behind the back of a start that failed. */
+static void abandon(const struct session_start *start, struct error *e)
+{
+    AUTO_CLOSE int pidfd = -1;
+
+    if (process_open_remains(&start->id, &pidfd, e) == 1)
+        (void)kill_supervisor(start->id.pid, pidfd, e);
+    take_zombie(start->id.pid);
+}
+
+static int finish_start(struct linux_sandbox *s, const struct session_start *start, const struct facts *facts,
+                        struct facts *outputs, struct error *e)
+{
+    struct supervisor_report report = { .ready = 0 };
     /* A supervisor that has ended already is told apart by its missing report. */
-    if (send(start->go, "", 1, MSG_NOSIGNAL) == 1 && receive_report(start->report, &report)) {
-        if (report.ready == 1) {
-            write_display(outputs, (int)report.display);
-            write_note(outputs, start->note, report.scoped == 1);
-            return 0;
-        }
-        report.message[sizeof(report.message) - 1] = '\0';
-        error_set(e, ERROR_ACTION_FAILED, 0, "%s in '%s'", report.message, s->path);
+    bool told = send(start->go, "", 1, MSG_NOSIGNAL) == 1 && receive_report(start->report, &report);
+
+    if (told && report.ready == 1) {
+        write_display(outputs, (int)report.display);
+        write_note(s, start->note, report.scoped == 0 && !has_own_network(facts));
+        facts_set(outputs, "note", s->note);
+        return 0;
     }
-    kill_child(start->pid);
-    read_ending(s->dir, line);
-    return error_set(e, ERROR_ACTION_FAILED, 0,
-                     "the supervisor ended before the desktop was ready (%.200s); see " LOG_FILE " in '%s'",
-                     line, s->path);
+    report.message[sizeof(report.message) - 1] = '\0';
+    if (told)
+        error_set(e, ERROR_ACTION_FAILED, 0, "%s in '%s'", report.message, s->path);
+    else
+        fail_start(s, e);
+    abandon(start, e);
+    return -1;
 }
 
 /* A start that another process began: its supervisor goes on by itself, and ends by itself at its bound. */
 static enum step_result follow_start(const struct linux_sandbox *s, struct step_context *c, struct error *e)
 {
     struct session_look look;
-    char line[LOG_TAIL_SIZE];
 
     if (ask(s->dir, ASK_MS, &look, e) < 0)
         return STEP_FAILED;
@@ -465,9 +500,7 @@ static enum step_result follow_start(const struct linux_sandbox *s, struct step_
         c->outcome = EV_GUEST_READY;
         return STEP_DONE;
     }
-    read_ending(s->dir, line);
-    error_set(e, ERROR_ACTION_FAILED, 0,
-              "the session did not become ready (%.200s); see " LOG_FILE " in '%s'", line, s->path);
+    fail_start(s, e);
     return STEP_FAILED;
 }
 
@@ -481,12 +514,13 @@ static enum step_result step_desktop(void *self, struct step_context *c, struct 
         return STEP_FAILED;
     if (start == NULL)
         return follow_start(s, c, e);
-    r = finish_start(s, start, c->outputs, e);
+    r = finish_start(s, start, c->facts, c->outputs, e);
     session_start_free(start);
     s->starting = NULL;
     if (r < 0)
         return STEP_FAILED;
     c->outcome = EV_GUEST_READY;
+    c->note = s->note[0] == '\0' ? NULL : s->note;
     return STEP_DONE;
 }
 
@@ -497,11 +531,6 @@ const struct step linux_start_steps[] = {
 };
 
 /* --- stop --------------------------------------------------------------------------------------------- */
-
-static int send_signal(int pidfd, int number)
-{
-    return (int)syscall(SYS_pidfd_send_signal, pidfd, number, NULL, 0);
-}
 
 /* Asks by the socket; the signal is for one that does not take connections. */
 static void ask_to_stop(int dir, int pidfd)
@@ -529,27 +558,22 @@ static int find_supervisor(const struct linux_sandbox *s, const struct facts *fa
     return look.pid > 0 && process_read(look.pid, id) == 0 ? process_open(id, pidfd, e) : 0;
 }
 
-static enum step_result end_supervisor(const struct linux_sandbox *s, struct step_context *c, struct error *e)
+static int end_supervisor(const struct linux_sandbox *s, struct step_context *c, struct error *e)
 {
     struct process_id id;
     AUTO_CLOSE int pidfd = -1;
     int found = find_supervisor(s, c->facts, &id, &pidfd, e);
 
     if (found <= 0)
-        return found < 0 ? STEP_FAILED : STEP_DONE;
+        return found;
     ask_to_stop(s->dir, pidfd);
     if (!process_wait_gone(pidfd, HALT_WAIT_MS)) {
         c->note = "its session did not end by itself within 5 s and was killed";
-        send_signal(pidfd, SIGKILL);
-        if (!process_wait_gone(pidfd, KILL_WAIT_MS)) {
-            error_set(e, ERROR_ACTION_FAILED, 0,
-                      "process %d was killed but does not end: something it waits for is stuck", (int)id.pid);
-            return STEP_FAILED;
-        }
+        if (kill_supervisor(id.pid, pidfd, e) < 0)
+            return -1;
     }
-    /* Where the same process started it, it is our child: nobody else would take its zombie. */
-    waitpid(id.pid, NULL, WNOHANG);
-    return STEP_DONE;
+    take_zombie(id.pid);
+    return 0;
 }
 
 /* The proof that nobody runs it: a worker that was starting it has its copy of the lock for a moment longer.
@@ -570,13 +594,13 @@ static int wait_run_lock(const struct linux_sandbox *s, struct error *e)
 static enum step_result step_halt(void *self, struct step_context *c, struct error *e)
 {
     struct linux_sandbox *s = self;
-    int found = linux_sandbox_open_dir(s, e);
+    struct error no_directory = { 0 };
 
-    if (found <= 0)
-        return found < 0 ? STEP_FAILED : STEP_DONE;
+    /* Gone, or something else in its place, it is no end of a session: that goes by the recorded process. */
+    (void)linux_sandbox_open_dir(s, &no_directory);
     session_start_free(s->starting);
     s->starting = NULL;
-    if (end_supervisor(s, c, e) == STEP_FAILED || wait_run_lock(s, e) < 0)
+    if (end_supervisor(s, c, e) < 0 || wait_run_lock(s, e) < 0)
         return STEP_FAILED;
     unlinkat(s->dir, "ctl", 0); /* leftovers that the next start removes anyway */
     unlinkat(s->dir, "env", 0);
@@ -590,23 +614,25 @@ const struct step linux_stop_steps[] = {
 
 /* --- observe ------------------------------------------------------------------------------------------ */
 
-static int observe_alive(const struct linux_sandbox *s, int deadline_ms, struct observation *out,
-                         struct error *e)
+static int observe_alive(const struct linux_sandbox *s, const struct facts *facts, int deadline_ms,
+                         struct observation *out, struct error *e)
 {
     static const char *const messages[] = {
         [SESSION_NONE] = "its supervisor does not listen (yet)",
         [SESSION_SILENT] = "its supervisor does not answer",
         [SESSION_STARTING] = "its desktop is being started",
-        [SESSION_READY] = "",
+        [SESSION_READY] = NULL, /* the note */
         [SESSION_STOPPING] = "its session is ending",
     };
     struct session_look look;
     struct process_id id;
+    const char *message;
 
     if (ask(s->dir, deadline_ms, &look, e) < 0)
         return -1;
     out->alive = true;
-    snprintf(out->message, sizeof(out->message), "%s", messages[look.answer]);
+    message = look.answer == SESSION_READY ? facts_get(facts, "note") : messages[look.answer];
+    snprintf(out->message, sizeof(out->message), "%s", message == NULL ? "" : message);
     if (look.answer != SESSION_READY)
         return 0;
     out->event = EV_GUEST_READY;
@@ -630,8 +656,9 @@ int linux_observe(void *self, const struct facts *facts, int deadline_ms, struct
     if (held < 0)
         return -1;
     if (held > 0 && found > 0)
-        return observe_alive(s, deadline_ms, out, e);
+        return observe_alive(s, facts, deadline_ms, out, e);
     if (found == 0) {
+        out->alive = held > 0;
         out->event = held > 0 ? EV_NONE : EV_LOST;
         snprintf(out->message, sizeof(out->message), "its directory is gone");
         return 0;

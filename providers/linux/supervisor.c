@@ -306,6 +306,7 @@ static void turn(struct session *d)
     int count = fill_polls(d);
     int n = poll(d->polls, (nfds_t)count, wait_ms(d));
     struct clients_view view;
+    bool stopped = false;
 
     if (n > 0) {
         if (d->polls[POLL_SIGNALS].revents != 0)
@@ -318,8 +319,10 @@ static void turn(struct session *d)
         become_ready(d);
     view = make_view(d);
     if (n > 0 && clients_serve(&d->clients, d->polls + POLL_CLIENTS, count - POLL_CLIENTS, &view))
-        stop(d);
+        stopped = true;
     if (n > 0 && d->polls[POLL_LISTEN].revents != 0 && clients_accept(&d->clients, FD_LISTEN, &view))
+        stopped = true;
+    if (stopped) /* now, so that a command that began in this very turn is ended too */
         stop(d);
     if (d->phase != PHASE_OVER && wait_ms(d) == 0)
         deadline_passed(d);
@@ -341,6 +344,7 @@ static int prepare(struct session *d, struct error *e)
 {
     sigset_t signals;
 
+    signal(SIGCHLD, SIG_DFL); /* ignored by whoever typed `start`, it would hide the ends of children */
     sigfillset(&signals);
     sigprocmask(SIG_SETMASK, &signals, NULL);
     sigemptyset(&signals);
@@ -355,7 +359,7 @@ static int prepare(struct session *d, struct error *e)
     if (geteuid() != 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return error_set(e, ERROR_ACTION_FAILED, errno, "cannot set no_new_privs");
     d->scoped = enter_landlock();
-    if (control_own(FD_LISTEN, e) < 0)
+    if (control_listen(FD_LISTEN, e) < 0)
         return -1;
     return services_init(&d->services, &d->s->user, d->s->screen, d->s->lang, FD_LOG_DIR, e);
 }

@@ -17,7 +17,7 @@ struct supervisor {
     char name[33];   /* the sandbox's */
     char screen[32]; /* "1280x800" */
     char lang[64];   /* LANG of every program inside */
-    int listen;      /* ctl, from control_listen() */
+    int listen;      /* ctl, from control_bind() */
     int go;          /* socket: one byte when the host has recorded us; closed first: exit */
     int report;      /* socket: supervisor_report when ready or failed; a broken one does not matter */
     int run_lock;    /* held for life, never passed on to programs */

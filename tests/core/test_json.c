@@ -60,10 +60,23 @@ static void test_json__escapes_control_characters_and_replaces_what_is_not_utf8(
     (void)state;
     json_put_string(object, "a", "tab\tline\nesc\x1B quote\" \xC3\xA9");
     json_put_string(object, "b", "\x01\xFFx");
+    json_put_string(object, "c", "\b\f\r\\/\x7F");
     json_put_string(object, "k\xFE", "v\xED\xA0\x80");
     assert_printed(object, "{\"a\":\"tab\\tline\\nesc\\u001B quote\\\" \xC3\xA9\","
                            "\"b\":\"\\u0001\xEF\xBF\xBDx\","
+                           "\"c\":\"\\b\\f\\r\\\\/\x7F\","
                            "\"k\xEF\xBF\xBD\":\"v\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"}");
+}
+
+static void test_json__prints_what_it_parsed(void **state)
+{
+    static const char text[] = "[{},[],{\"a\":{\"b\":[1,-2.5,true,false,null]}}]";
+    AUTO_JSON struct json *j = NULL;
+    struct error e = { 0 };
+
+    (void)state;
+    assert_int_equal(json_parse(text, strlen(text), "it", ERROR_INTERNAL, &j, &e), 0);
+    assert_printed(j, text);
 }
 
 static void test_json__getters_tell_absence_and_other_types_apart_from_values(void **state)
@@ -138,6 +151,7 @@ int main(void)
         cmocka_unit_test(test_json__prints_members_in_the_order_they_were_put),
         cmocka_unit_test(test_json__leaves_out_what_is_null),
         cmocka_unit_test(test_json__escapes_control_characters_and_replaces_what_is_not_utf8),
+        cmocka_unit_test(test_json__prints_what_it_parsed),
         cmocka_unit_test(test_json__getters_tell_absence_and_other_types_apart_from_values),
         cmocka_unit_test(test_json__makes_arrays_of_strings),
         cmocka_unit_test(test_json__parses_strictly),

@@ -310,6 +310,46 @@ static void test_database__the_map_grows_and_others_follow(void **state)
     }
 }
 
+/* Does this process have the journal in its memory? */
+static bool has_map(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    bool found = false;
+
+    while (maps != NULL && fgets(line, sizeof(line), maps) != NULL)
+        found = found || strstr(line, "/data.mdb") != NULL;
+    if (maps != NULL)
+        fclose(maps);
+    return found;
+}
+
+static int check_no_map(void *arg)
+{
+    (void)arg;
+    CHECK(!has_map());
+    return 0;
+}
+
+/* A sandbox's first process is forked by the worker that starts it, and lives on without an exec. */
+static void test_database__children_do_not_have_it_in_their_memory(void **state)
+{
+    struct scratch *s = *state;
+    struct error e = { 0 };
+    unsigned rows = 400;
+
+    assert_int_equal(create(s), 0);
+    struct database *db = must_open(s, false, SMALL_MAP);
+
+    if (!has_map())
+        skip(); /* no /proc/self/maps here */
+    assert_int_equal(scratch_run(check_no_map, NULL), 0);
+    assert_int_equal(database_write(db, put_much, &rows, &e), 1); /* the map grows: a new one */
+    assert_true(has_map());
+    assert_int_equal(scratch_run(check_no_map, NULL), 0);
+    database_close(db);
+}
+
 static int put_then_refuse(void *self, struct database_txn *txn, struct error *e)
 {
     return put_one(self, txn, e) < 0 ? -1 : 0;
@@ -546,6 +586,7 @@ int main(void)
         TEST(test_database__an_older_file_is_not_taken_for_ours),
         TEST(test_database__a_fifo_for_a_lock_hangs_nobody),
         TEST(test_database__the_map_grows_and_others_follow),
+        TEST(test_database__children_do_not_have_it_in_their_memory),
         TEST(test_database__without_a_yes_nothing_is_kept),
         TEST(test_database__append_insists_on_the_end),
         TEST(test_database__nobody_waits_longer_than_two_seconds),

@@ -58,7 +58,7 @@ static void create(struct desk *d, const char *name)
     struct error e = { 0 };
     void *self = NULL;
 
-    d->place = (struct provider_place){ .root = &d->root, .name = name, .op_lock = -1, .run_lock = -1 };
+    d->place = (struct provider_place){ .root = &d->root, .name = name, .op_lock = -1 };
     assert_int_equal(linux_ops.open(&d->place, &self, &e), 0);
     d->s = self;
     if (linux_ops.check_create(self, &d->facts, &e) < 0 || desk_run(d, OPERATION_CREATE, 0, &e) < 0)

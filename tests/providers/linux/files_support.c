@@ -128,12 +128,9 @@ struct linux_sandbox support_sandbox(struct provider_place *place, const struct 
     static const struct facts never_started;
     struct linux_sandbox s = { .place = place, .dir = -1 };
 
-    *place = (struct provider_place){ .root = root,
-                                      .name = name,
-                                      .source = source,
-                                      .source_facts = &never_started,
-                                      .op_lock = -1,
-                                      .run_lock = -1 };
+    *place = (struct provider_place){
+        .root = root, .name = name, .source = source, .source_facts = &never_started, .op_lock = -1
+    };
     snprintf(s.path, sizeof(s.path), "%s/sandboxes/%s", root->path, name);
     return s;
 }

@@ -144,21 +144,23 @@ static void test_dbus__a_dictionary_is_taken(void **state)
     dbus_close(&d);
 }
 
-/* The accessibility bus's launcher takes its name some milliseconds after it was started. */
+/* The accessibility bus's launcher takes its name some milliseconds after it was started. It makes files for
+ * dconf in its runtime and home directories. */
 static void test_dbus__waits_for_a_name_until_it_is_owned(void **state)
 {
+    const struct scratch *s = daemon_of_tests.scratch;
     struct dbus d;
     struct error e = { 0 };
-    char command[512];
+    char command[1024];
     pid_t pid;
 
     (void)state;
     open_bus(&d);
     assert_int_equal(dbus_wait_name(&d, BUS, &e), 0); /* owned already */
     snprintf(command, sizeof(command),
-             "exec env -i DBUS_SESSION_BUS_ADDRESS='%s' XDG_RUNTIME_DIR=/nonexistent "
+             "exec env -i DBUS_SESSION_BUS_ADDRESS='%s' XDG_RUNTIME_DIR='%s' HOME='%s' "
              "$(sed -n 's/^Exec=//p' /usr/share/dbus-1/services/org.a11y.Bus.service) > /dev/null 2>&1",
-             daemon_of_tests.address);
+             daemon_of_tests.address, s->path, s->path);
     pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);

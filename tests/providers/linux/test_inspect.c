@@ -282,15 +282,20 @@ static void test_inspect__says_when_directories_will_be_read_only(void **state)
 
 static void test_obstacles__unknown_failures_are_told_too(void **state)
 {
-    struct error known = { 0 }, unknown = { 0 };
+    struct error known = { 0 }, unknown = { 0 }, passing = { 0 };
 
     (void)state;
     assert_int_equal(obstacle_set_error(OBSTACLE_CLONE, ENOSPC, &known), -1);
     assert_non_null(obstacle_find(&known)->fix);
-    assert_int_equal(obstacle_set_error(OBSTACLE_CLONE, EIO, &unknown), -1);
+    assert_int_equal(obstacle_set_error(OBSTACLE_MOUNT, ENODEV, &unknown), -1);
     assert_int_equal(unknown.code, ERROR_PROVIDER_UNAVAILABLE);
     assert_null(obstacle_find(&unknown));
-    assert_non_null(strstr(unknown.message, strerror(EIO)));
+    assert_non_null(strstr(unknown.message, strerror(ENODEV)));
+    /* Says nothing about the host: another try may succeed. */
+    assert_int_equal(obstacle_set_error(OBSTACLE_CLONE, EAGAIN, &passing), -1);
+    assert_int_equal(passing.code, ERROR_ACTION_FAILED);
+    assert_null(obstacle_find(&passing));
+    assert_non_null(strstr(passing.message, strerror(EAGAIN)));
 }
 
 static int run(void)

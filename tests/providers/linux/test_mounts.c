@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -252,7 +253,7 @@ static void test_mounts__hides_what_the_guest_replaced(void **state)
     check_inside(f, "ls -A /opt /srv; test -d /etc && echo etc", "/opt:\n\n/srv:\netc\n");
 }
 
-static int enter_swapped(void *self, struct error *e)
+static int enter_mounts(void *self, struct error *e)
 {
     char note[256];
 
@@ -275,13 +276,33 @@ static void test_mounts__refuses_a_directory_that_was_swapped(void **state)
     struct mounts_request mounts = {
         .sandbox_dir = dir, .sandbox_path = path, .root_path = f->root.path, .user = &user, .binary = dir
     };
-    struct namespace_request request = { .enter = enter_swapped, .run = succeed, .self = &mounts };
+    struct namespace_request request = { .enter = enter_mounts, .run = succeed, .self = &mounts };
     struct error e = { 0 };
     pid_t pid;
 
     support_need_namespaces();
     assert_int_equal(namespace_spawn(&request, &pid, &e), -1);
     assert_non_null(strstr(e.message, path));
+}
+
+/* The mount point is scratch: missing, it is made; what else lies there is named, and is no lack of the host.
+ */
+static void test_mounts__a_damaged_mount_point_is_made_or_named(void **state)
+{
+    const struct fixture *f = *state;
+    AUTO_FREE char *root = mem_print("%s/sandboxes/demo/root", f->root.path);
+    struct error e = { 0 };
+    char note[256];
+
+    check_inside(f, "echo fine", "fine\n");
+    assert_int_equal(rmdir(root), 0);
+    check_inside(f, "echo fine", "fine\n");
+    assert_int_equal(rmdir(root), 0);
+    assert_true(support_write(AT_FDCWD, root, "not ours"));
+    assert_null(support_run_inside(&f->root, "demo", "true", note, &e));
+    assert_int_equal(e.code, ERROR_ACTION_FAILED);
+    assert_non_null(strstr(e.message, root));
+    assert_true(support_exists(AT_FDCWD, root));
 }
 
 /* ---- hosts with mounts of their own; only root can make them ---- */
@@ -423,6 +444,46 @@ static void test_mounts__binds_the_resolvers_directory(void **state)
     assert_true(support_in_child(make_resolver_for_nobody, resolver_is_inside, *state, SUPPORT_NOBODY));
 }
 
+static int has_resolver(void *self)
+{
+    (void)self;
+    return access("/run/resolve", F_OK) == 0;
+}
+
+/* systemd-resolved answers on a socket beside its file: --set net=none must not leave that way out. */
+static bool no_resolver_without_network(void *self)
+{
+    const struct fixture *f = self;
+    AUTO_CLOSE int dir = file_open_dir(f->root.sandboxes, "demo");
+    AUTO_CLOSE int binary = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    AUTO_FREE char *path = mem_print("%s/sandboxes/demo", f->root.path);
+    struct linux_user user = { .uid = geteuid(), .home = "/home/tester" };
+    struct mounts_request mounts = { .sandbox_dir = dir,
+                                     .sandbox_path = path,
+                                     .root_path = f->root.path,
+                                     .user = &user,
+                                     .own_network = true,
+                                     .binary = binary };
+    struct namespace_request request = {
+        .own_network = true, .enter = enter_mounts, .run = has_resolver, .self = &mounts
+    };
+    struct error e = { 0 };
+    int status = -1;
+    pid_t pid;
+
+    return namespace_spawn(&request, &pid, &e) == 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+static void test_mounts__without_network_there_is_no_resolver(void **state)
+{
+    if (geteuid() != 0)
+        skip();
+    support_need_namespaces();
+    assert_true(support_in_child(make_resolver, no_resolver_without_network, *state, 0));
+    assert_true(
+        support_in_child(make_resolver_for_nobody, no_resolver_without_network, *state, SUPPORT_NOBODY));
+}
+
 /* A state root where no upper layer can be: everything is read-only, vartmp and the identity are not. */
 static bool mount_bad_upper(void *self)
 {
@@ -488,10 +549,12 @@ static int run(void)
         TEST(test_mounts__identity_is_the_sandboxes_own),
         TEST(test_mounts__hides_what_the_guest_replaced),
         TEST(test_mounts__refuses_a_directory_that_was_swapped),
+        TEST(test_mounts__a_damaged_mount_point_is_made_or_named),
         TEST(test_mounts__takes_a_host_with_a_mount_below_var),
         TEST_VAR(test_mounts__hides_the_state_root_on_every_way_to_it),
         TEST_VAR(test_mounts__hides_the_hosts_var_tmp),
         TEST(test_mounts__binds_the_resolvers_directory),
+        TEST(test_mounts__without_network_there_is_no_resolver),
         TEST(test_mounts__falls_back_to_read_only_directories),
     };
 

@@ -21,6 +21,7 @@
 
 #include <cmocka.h>
 
+#include "core/clock.h"
 #include "core/file.h"
 #include "providers/linux/namespace.h"
 #include "providers/linux/obstacles.h"
@@ -194,7 +195,34 @@ static void test_namespace_spawn__notices_a_child_that_dies(void **state)
     (void)state;
     support_need_namespaces();
     assert_int_equal(namespace_spawn(&request, &pid, &e), -1);
-    assert_int_equal(e.code, ERROR_INTERNAL);
+    assert_int_equal(e.code, ERROR_ACTION_FAILED);
+    assert_int_equal(waitpid(-1, NULL, 0), -1);
+}
+
+/* As a mount over a file system that does not answer. */
+static int hang(void *self, struct error *e)
+{
+    (void)self;
+    (void)e;
+    while (pause() < 0)
+        ;
+    return 0;
+}
+
+static void test_namespace_spawn__a_set_up_that_hangs_is_ended_at_the_limit(void **state)
+{
+    const struct namespace_request request = { .limit_ms = 200, .enter = hang, .run = succeed };
+    int64_t started_ms = clock_mono_ms();
+    struct error e = { 0 };
+    pid_t pid = 0;
+
+    (void)state;
+    support_need_namespaces();
+    alarm(20); /* where there is no limit this would be for ever */
+    assert_int_equal(namespace_spawn(&request, &pid, &e), -1);
+    alarm(0);
+    assert_int_equal(e.code, ERROR_TIMEOUT);
+    assert_in_range(clock_mono_ms() - started_ms, 150, 5000);
     assert_int_equal(waitpid(-1, NULL, 0), -1);
 }
 
@@ -280,6 +308,27 @@ static void test_namespace_run_with_files__passes_result_and_error(void **state)
     assert_int_equal(namespace_run_with_files(refuse, NULL, &e), -1);
     assert_int_equal(e.code, ERROR_STORE_FULL);
     assert_int_equal(e.sys, ENOSPC);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+}
+
+static bool works_without_sigchld(void *self)
+{
+    struct error good = { 0 }, bad = { 0 };
+
+    signal(SIGCHLD, SIG_IGN); /* some programs start others so */
+    return namespace_run_with_files(write_to, self, &good) == 0 &&
+           namespace_run_with_files(refuse, NULL, &bad) < 0 && bad.code == ERROR_STORE_FULL;
+}
+
+static void test_namespace_run_with_files__needs_no_sigchld(void **state)
+{
+    int pipe_ends[2];
+
+    (void)state;
+    support_need_namespaces();
+    assert_int_equal(pipe2(pipe_ends, O_CLOEXEC), 0);
+    assert_true(support_in_child(NULL, works_without_sigchld, &pipe_ends[1], geteuid()));
     close(pipe_ends[0]);
     close(pipe_ends[1]);
 }
@@ -381,9 +430,11 @@ static int run(void)
         cmocka_unit_test(test_namespace_spawn__shows_no_queue_of_the_host),
         cmocka_unit_test(test_namespace_spawn__passes_the_childs_error_and_leaves_no_process),
         cmocka_unit_test(test_namespace_spawn__notices_a_child_that_dies),
+        cmocka_unit_test(test_namespace_spawn__a_set_up_that_hangs_is_ended_at_the_limit),
         cmocka_unit_test(test_namespace_spawn__names_the_limit),
         cmocka_unit_test(test_namespace_spawn__explains_a_chroot),
         cmocka_unit_test(test_namespace_run_with_files__passes_result_and_error),
+        cmocka_unit_test(test_namespace_run_with_files__needs_no_sigchld),
         cmocka_unit_test(test_namespace_run_with_files__reports_a_child_that_died),
         cmocka_unit_test(test_namespace_run_with_files__child_dies_with_its_parent),
         cmocka_unit_test(test_namespace_spawn__child_outlives_its_parent),

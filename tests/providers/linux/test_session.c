@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,6 +19,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,6 +31,7 @@
 #include "core/lock.h"
 #include "core/process.h"
 #include "core/util.h"
+#include "providers/linux/control.h"
 #include "providers/linux/supervisor.h"
 #include "tests/providers/linux/desk.h"
 
@@ -271,7 +275,7 @@ static void test_session__a_start_that_hangs_can_be_stopped(void **state)
     do {
         assert_int_equal(linux_observe(other.s, &other.facts, 1000, &seen, &e), 0);
         assert_int_equal(waitpid(worker, NULL, WNOHANG), 0);
-    } while (strcmp(seen.message, "The desktop is starting.") != 0);
+    } while (strcmp(seen.message, "its desktop is being started") != 0);
     assert_int_equal(seen.event, EV_NONE);
     assert_true(seen.alive);
     started_ms = clock_mono_ms();
@@ -297,6 +301,128 @@ static void test_session__a_desktop_that_cannot_be_made_fails_the_start(void **s
     assert_int_equal(kill(desk_supervisor(&other), 0), -1); /* gone and reaped */
     assert_int_equal(lock_is_held(desk.root.locks, "broken.run", &e), 0);
     desk_close_beside(&other);
+}
+
+/* --- hosts that have less ---------------------------------------------------------------------------------
+ */
+
+#ifndef MFD_EXEC
+#define MFD_EXEC 0x0010u
+#endif
+
+/* From here on system call NUMBER fails with SYS if its second argument has all of BITS, here and in all
+ * children. */
+static bool forbid(unsigned number, unsigned bits, unsigned sys)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 4),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_STMT(BPF_ALU | BPF_AND | BPF_K, bits),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, bits, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | sys),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = { .len = ARRAY_LEN(code), .filter = code };
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/* Starts OTHER in a child where CHANGE was made before, and runs CHECK there on what was started. Skips where
+ * the change cannot be made. */
+static void check_start_after(struct desk *other, bool (*change)(void), bool (*check)(struct desk *d))
+{
+    struct error e = { 0 };
+    pid_t pid = fork();
+    int status;
+
+    if (pid == 0) {
+        if (!change())
+            _exit(77);
+        if (desk_run(other, OPERATION_START, 0, &e) < 0)
+            print_message("%s\n", e.message);
+        _exit(e.code == ERROR_NONE && check(other) ? 0 : 1);
+    }
+    status = wait_client(pid);
+    desk_close_beside(other);
+    if (status == 77)
+        skip();
+    assert_int_equal(status, 0);
+}
+
+static bool forbid_landlock(void)
+{
+    return forbid(SYS_landlock_create_ruleset, 0, EOPNOTSUPP);
+}
+
+/* SECURITY.md: the message says it. In the reply of the start (the move's reason), and in later ones. */
+static bool says_that_sockets_are_open(struct desk *d)
+{
+    struct observation seen;
+    struct error e = { 0 };
+
+    return strncmp(d->note, "abstract sockets of the host", 28) == 0 &&
+           linux_observe(d->s, &d->facts, 1000, &seen, &e) == 0 && seen.event == EV_GUEST_READY &&
+           strcmp(seen.message, d->note) == 0;
+}
+
+static bool says_nothing_of_sockets(struct desk *d)
+{
+    return strstr(d->note, "sockets") == NULL && desk_shell(d, "true") == 0;
+}
+
+static void test_session__a_host_without_landlock_is_told(void **state)
+{
+    struct desk other;
+
+    (void)state;
+    desk_open_beside(&other, &desk, "unscoped");
+    check_start_after(&other, forbid_landlock, says_that_sockets_are_open);
+    desk_open_beside(&other, &desk, "separate"); /* another network has other abstract sockets */
+    assert_true(facts_set(&other.facts, "set.net", "none"));
+    check_start_after(&other, forbid_landlock, says_nothing_of_sockets);
+}
+
+static bool forbid_executable_memory(void) /* as vm.memfd_noexec=2 */
+{
+    return forbid(SYS_memfd_create, MFD_EXEC, EACCES);
+}
+
+static bool runs_from_the_read_only_binary(struct desk *d)
+{
+    return desk_shell(d, "test $(readlink /proc/1/exe) = /run/agent-desktop/bin/agent-desktop && test ! -w "
+                         "/proc/1/exe") == 0;
+}
+
+static void test_session__root_needs_no_executable_memory(void **state)
+{
+    struct desk other;
+
+    (void)state;
+    if (geteuid() != 0)
+        skip(); /* an ordinary user's supervisor is not executed again */
+    desk_open_beside(&other, &desk, "noexec");
+    check_start_after(&other, forbid_executable_memory, runs_from_the_read_only_binary);
+}
+
+static bool ignore_children(void)
+{
+    return signal(SIGCHLD, SIG_IGN) != SIG_ERR;
+}
+
+static bool tells_exit_statuses(struct desk *d)
+{
+    return desk_shell(d, "exit 7") == 7;
+}
+
+static void test_session__whoever_starts_it_may_ignore_its_children(void **state)
+{
+    struct desk other;
+
+    (void)state;
+    desk_open_beside(&other, &desk, "ignored");
+    check_start_after(&other, ignore_children, tells_exit_statuses);
 }
 
 /* --- exec --------------------------------------------------------------------------------------------- */
@@ -707,7 +833,8 @@ static void test_session__pid_1_shows_nothing_of_the_host(void **state)
         assert_int_not_equal(desk_shell(&desk, "readlink /proc/1/exe"), 0);
 }
 
-/* Root inside is the owner of the host's files: what it runs must not be a way to them. */
+/* Root inside is the owner of the host's files: what it runs must not be a way to them. A user's own build
+ * can be written by that user, but not while it runs. */
 static void test_exec__the_hosts_binary_cannot_be_written_from_inside(void **state)
 {
     const char *const argv[] = { "x", MODE_WRITE, NULL };
@@ -718,7 +845,9 @@ static void test_exec__the_hosts_binary_cannot_be_written_from_inside(void **sta
     (void)state;
     request.own_binary = true;
     assert_int_equal(linux_exec(desk.s, &desk.facts, &request, &result, &e), 0);
-    assert_int_equal(result.status, geteuid() == 0 ? EROFS : EACCES);
+    int own = access("/proc/self/exe", W_OK) == 0 ? ETXTBSY : EACCES;
+
+    assert_int_equal(result.status, geteuid() == 0 ? EROFS : own);
 }
 
 static void test_session__programs_get_three_descriptors(void **state)
@@ -750,7 +879,7 @@ static void test_session__abstract_sockets_of_the_host_are_out_of_reach(void **s
 
     (void)state;
     if (strstr(facts_get(&desk.facts, "note") == NULL ? "" : facts_get(&desk.facts, "note"),
-               "Abstract sockets"))
+               "abstract sockets"))
         skip(); /* the kernel cannot, and the note says so */
     snprintf(name, sizeof(name), "ad-test-%d", (int)getpid());
     strcpy(address.sun_path + 1, name);
@@ -765,6 +894,16 @@ static void test_session__abstract_sockets_of_the_host_are_out_of_reach(void **s
 
 /* --- observing and stopping ------------------------------------------------------------------------------
  */
+
+/* Stops it as Ctrl-Z would, and waits until that has taken effect: it is our child. */
+static void hold_supervisor(void)
+{
+    int status = 0;
+
+    kill(desk_supervisor(&desk), SIGSTOP);
+    assert_int_equal(waitpid(desk_supervisor(&desk), &status, WUNTRACED), desk_supervisor(&desk));
+    assert_true(WIFSTOPPED(status));
+}
 
 static void test_session__a_killed_supervisor_is_seen_at_once(void **state)
 {
@@ -865,17 +1004,83 @@ static void test_session__stop_of_a_stopped_one_does_nothing(void **state)
     desk_stop(&desk);
     desk_stop(&desk);
     wait_gone(&seen);
-    assert_string_equal(seen.message, "The session ended: it was stopped.");
+    assert_string_equal(seen.message, "the session ended: it was stopped");
+    desk_start(&desk);
+}
+
+/* Somebody removed its files by hand: that ends no process. */
+static void test_session__stop_ends_it_although_its_directory_is_gone(void **state)
+{
+    struct desk other;
+    struct error e = { 0 };
+    void *self = NULL;
+
+    (void)state;
+    desk_open_beside(&other, &desk, "vanished");
+    desk_start(&other);
+    linux_ops.close(other.s); /* another command's handle finds no directory */
+    assert_int_equal(renameat(desk.root.sandboxes, "vanished", desk.root.sandboxes, "aside"), 0);
+    assert_int_equal(linux_ops.open(&other.place, &self, &e), 0);
+    other.s = self;
+    desk_stop(&other);
+    assert_int_equal(lock_is_held(desk.root.locks, "vanished.run", &e), 0);
+    assert_int_equal(kill(desk_supervisor(&other), 0), -1);
+    assert_int_equal(renameat(desk.root.sandboxes, "aside", desk.root.sandboxes, "vanished"), 0);
+    desk_close_beside(&other);
+}
+
+/* A memfd as exec.c makes it. */
+static int make_words(const char *words, size_t size)
+{
+    int fd = memfd_create("words", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    assert_int_equal(file_write_all(fd, words, size), 0);
+    assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE), 0);
+    return fd;
+}
+
+/* Both requests are there when the supervisor wakes up: the command is ended like all others, not left to the
+ * SIGKILL at the end of the grace. */
+static void test_session__a_command_that_comes_with_the_stop_is_ended_at_once(void **state)
+{
+    static const char words[] = "sleep\0"
+                                "100";
+    const struct control_request ping = { .version = CONTROL_VERSION, .kind = CONTROL_PING };
+    const struct control_request stop = { .version = CONTROL_VERSION, .kind = CONTROL_STOP };
+    const struct control_request exec = { .version = CONTROL_VERSION, .kind = CONTROL_EXEC, .argc = 2 };
+    AUTO_CLOSE int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    AUTO_CLOSE int memory = make_words(words, sizeof(words));
+    AUTO_CLOSE int first = -1;
+    AUTO_CLOSE int second = -1;
+    struct control_reply reply = { 0 };
+    struct error e = { 0 };
+    int64_t started_ms;
+
+    (void)state;
+    assert_int_equal(control_connect(desk.s->dir, 1000, &first, &e), 1);
+    assert_int_equal(control_send(first, &ping, NULL, 0, &e), 0);
+    assert_int_equal(control_receive(first, 1000, &reply, &e), 1); /* accepted: served before the other one */
+    hold_supervisor();
+    assert_int_equal(control_send(first, &stop, NULL, 0, &e), 0);
+    assert_int_equal(control_connect(desk.s->dir, 1000, &second, &e), 1);
+    assert_int_equal(control_send(second, &exec, (int[]){ null, null, null, memory }, 4, &e), 0);
+    started_ms = clock_mono_ms();
+    kill(desk_supervisor(&desk), SIGCONT);
+    assert_int_equal(control_receive(second, 5000, &reply, &e), 1);
+    assert_int_equal(reply.answer, CONTROL_EXITED);
+    assert_int_equal(reply.value, SIGTERM);
+    assert_true(clock_mono_ms() - started_ms < 2000);
+    desk_stop(&desk);
     desk_start(&desk);
 }
 
 static void test_session__stop_gives_programs_three_seconds(void **state)
 {
-    pid_t pid = start_client("trap '' TERM; while :; do sleep 0.2; done # 4711007");
+    pid_t pid = start_client("trap '' TERM; : > /tmp/deaf; while :; do sleep 0.2; done");
     int64_t started_ms;
 
     (void)state;
-    assert_true(desk_wait_count(&desk, "4711007", 1));
+    assert_int_equal(desk_shell(&desk, "until test -e /tmp/deaf; do sleep 0.01; done"), 0);
     started_ms = clock_mono_ms();
     desk_stop(&desk);
     assert_in_range(clock_mono_ms() - started_ms, 2500, 4500);
@@ -891,7 +1096,7 @@ static void test_session__a_supervisor_that_hangs_is_alive_and_can_be_stopped(vo
     int64_t started_ms;
 
     (void)state;
-    kill(desk_supervisor(&desk), SIGSTOP);
+    hold_supervisor();
     assert_int_equal(observe(&seen), 0);
     assert_int_equal(seen.event, EV_NONE);
     assert_true(seen.alive);
@@ -899,7 +1104,7 @@ static void test_session__a_supervisor_that_hangs_is_alive_and_can_be_stopped(vo
     started_ms = clock_mono_ms();
     desk_stop(&desk);
     assert_true(clock_mono_ms() - started_ms < 7000);
-    assert_string_equal(desk.note, "did not end by itself within 5 s and was killed");
+    assert_string_equal(desk.note, "its session did not end by itself within 5 s and was killed");
     wait_gone(&seen);
     desk_start(&desk);
 }
@@ -914,7 +1119,7 @@ static void test_exec__a_supervisor_that_hangs_never_runs_what_timed_out(void **
 
     (void)state;
     request.timeout_ms = 100;
-    kill(desk_supervisor(&desk), SIGSTOP);
+    hold_supervisor();
     assert_int_equal(linux_exec(desk.s, &desk.facts, &request, &result, &e), -1);
     kill(desk_supervisor(&desk), SIGCONT);
     assert_true(clock_mono_ms() - started_ms < 2000);
@@ -1022,6 +1227,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_session__a_supervisor_killed_before_it_was_let_go_fails_the_start),
         cmocka_unit_test(test_session__a_start_that_hangs_can_be_stopped),
         cmocka_unit_test(test_session__a_desktop_that_cannot_be_made_fails_the_start),
+        cmocka_unit_test(test_session__a_host_without_landlock_is_told),
+        cmocka_unit_test(test_session__root_needs_no_executable_memory),
+        cmocka_unit_test(test_session__whoever_starts_it_may_ignore_its_children),
         cmocka_unit_test(test_exec__passes_the_exit_status),
         cmocka_unit_test(test_exec__passes_the_signal),
         cmocka_unit_test(test_exec__arguments_arrive_byte_for_byte),
@@ -1053,6 +1261,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_session__a_start_waits_for_what_remains_of_a_killed_one),
         cmocka_unit_test(test_session__stop_works_while_a_client_is_stopped),
         cmocka_unit_test(test_session__stop_of_a_stopped_one_does_nothing),
+        cmocka_unit_test(test_session__stop_ends_it_although_its_directory_is_gone),
+        cmocka_unit_test(test_session__a_command_that_comes_with_the_stop_is_ended_at_once),
         cmocka_unit_test(test_session__stop_gives_programs_three_seconds),
         cmocka_unit_test(test_session__a_supervisor_that_hangs_is_alive_and_can_be_stopped),
         cmocka_unit_test(test_exec__a_supervisor_that_hangs_never_runs_what_timed_out),
