@@ -118,7 +118,9 @@ class ForeignFilesTest(DeskTest):
             make(path)
             before = os.lstat(path)
             for options in ([], ["--set", "from=base"]):
-                self.desk.fails("SANDBOX_EXISTS", "create", "work", *options)
+                error = self.desk.fails("SANDBOX_EXISTS", "create", "work", *options)
+                self.assertEqual((error["details"]["name"], error["details"]["state"]), ("work", "missing"))
+                self.assertTrue(error["recovery"]["needs_person"])  # a script must not repeat it for ever
                 self.desk.fails("SANDBOX_NOT_FOUND", "rm", "work")
                 self.assertEqual(os.lstat(path), before)
             remove(path)

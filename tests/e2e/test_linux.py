@@ -72,6 +72,7 @@ class DesktopTest(RunningTest):
         self.assertEqual(data["window"]["title"], "inside")
         snapshot = self.data("snapshot", "--app", "zenity", "-i", through="run")
         entry = next(n["ref"] for n in nodes(snapshot["tree"]) if n["role"] in ("text", "entry"))
+        self.assertEqual(self.data("click", entry)["method"], "focus")
         self.data("type", entry, "typed text")  # a ref of one way serves the other
         wait_until(lambda: "typed text" in str(self.snapshot("zenity")["tree"]), 5, "the text")
         self.desk.raw("sandbox", "run", "demo", "--", "pkill", "zenity")

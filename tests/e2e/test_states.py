@@ -5,7 +5,7 @@ import signal
 import subprocess
 import time
 
-from harness import DeskTest, alive, main, wait_until
+from harness import USER, DeskTest, alive, main, wait_until
 
 
 def supervisor_of(desk, name):
@@ -125,6 +125,29 @@ class StateTest(DeskTest):
         error = self.desk.fails("INVALID_STATE", "rm", "demo")
         self.assertTrue(self.desk.follow(error["recovery"]["next_argv"]).json["ok"])
         self.assertEqual(self.desk.ok("rm", "demo")["state"], "missing")
+
+    def test_r103_r308_a_failure_of_the_work_is_none_of_a_refusal(self):
+        """PERM_DENIED of a step: something was done and is recorded, and a script must not go round in circles."""
+        if USER.is_root:
+            self.skipTest("nothing is forbidden to root")
+        self.desk.ok("create", "whole")
+        sandboxes = self.desk.path("sandboxes")
+        os.chmod(sandboxes, 0o500)
+        try:
+            for code, *args in (("PERM_DENIED", "create", "demo"), ("PERM_DENIED", "rm", "whole"),
+                                ("ACTION_FAILED", "create", "other", "--wait")):
+                error = self.desk.fails(code, *args)
+                self.assertIn("permissions", error["suggestion"])
+                self.assertEqual(error["details"]["state"], "broken")
+                self.assertEqual(error["disposition"]["delivery"], "delivered_unverified")
+                self.assertTrue(error["recovery"]["needs_person"])
+        finally:
+            os.chmod(sandboxes, 0o700)
+        for name in ("demo", "other", "whole"):
+            self.assertEqual(self.desk.ok("recover", name)["ran"], [])
+            data = self.desk.ok("recover", name, "--rm")
+            self.assertEqual((data["state"], [r["command"] for r in data["ran"]]),
+                             ("missing", [f"agent-desktop sandbox rm {name}"]))
 
     def test_r212_recover_follows_next_to_a_rest(self):
         self.desk.ok("create", "demo")

@@ -8,7 +8,7 @@ import time
 
 from harness import DeskTest, envelope, main
 
-CLIENTS = int(os.environ.get("AD_STORM_CLIENTS", "100"))
+CLIENTS = min(100, int(os.environ.get("AD_CROWD", "100")))
 ROUNDS = int(os.environ.get("AD_STORM_ROUNDS", "2"))
 SEED = int(os.environ.get("AD_STORM_SEED", "7"))
 NAMES = ["a", "b", "c", "d"]

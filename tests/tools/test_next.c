@@ -80,6 +80,40 @@ static void test_next__leaves_a_line_with_quotes_to_the_shell(void **state)
                                  "\"],\"needs_person\":true}");
 }
 
+/* What only a shell makes sense of, though each character is a plain one. */
+static void test_next__leaves_an_assignment_to_the_shell(void **state)
+{
+    struct next_subject subject = { .provider = "linux", .fix = "LC_ALL=C sudo sysctl -w kernel.x=1" };
+    struct next_words w;
+
+    (void)state;
+    next_find_words(NEXT_HOST_FIX, &subject, &w);
+    assert_int_equal(w.count, 3);
+    assert_string_equal(w.words[2], subject.fix);
+    subject.fix = "sudo sysctl -w kernel.x=1";
+    next_find_words(NEXT_HOST_FIX, &subject, &w);
+    assert_int_equal(w.count, 4);
+    assert_string_equal(w.words[3], "kernel.x=1");
+}
+
+/* R-104: `next_argv` is the same as `next`, and not its beginning. */
+static void test_next__loses_no_word_of_a_long_line(void **state)
+{
+    char fix[NEXT_LINE_MAX + 8] = "";
+    struct next_subject subject = { .provider = "linux", .fix = fix };
+    struct next_words w;
+
+    (void)state;
+    for (size_t i = 0; i + 2 < NEXT_LINE_MAX; i += 2)
+        memcpy(fix + i, "a ", 3);
+    next_find_words(NEXT_HOST_FIX, &subject, &w);
+    assert_int_equal(w.count, strlen(fix) / 2);
+    memset(fix, 'a', sizeof(fix) - 1);
+    next_find_words(NEXT_HOST_FIX, &subject, &w);
+    assert_int_equal(w.count, 3);
+    assert_string_equal(w.words[2], fix);
+}
+
 /* A real shell reads the line back as the same words. */
 static void test_next__is_safe_for_a_shell(void **state)
 {
@@ -119,6 +153,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_next__writes_complete_command_lines),
         cmocka_unit_test(test_next__leaves_a_line_with_quotes_to_the_shell),
+        cmocka_unit_test(test_next__leaves_an_assignment_to_the_shell),
+        cmocka_unit_test(test_next__loses_no_word_of_a_long_line),
         cmocka_unit_test(test_next__is_safe_for_a_shell),
         cmocka_unit_test(test_next__says_nothing_where_there_is_nothing),
     };

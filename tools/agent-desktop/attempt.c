@@ -106,13 +106,22 @@ static void record_end(struct attempt *a, const struct error *outcome)
         entry.code = error_code_name(outcome->code);
         entry.message = outcome->message;
     }
-    if (context_resume(&a->context, &ignored) < 0 ||
-        journal_lmdb_ops.commit(a->context.journal, a->sandbox.place.name, &anything, &entry, 1, NULL,
+    if (journal_lmdb_ops.commit(a->context.journal, a->sandbox.place.name, &anything, &entry, 1, NULL,
                                 &ignored) < 0)
         log_debug("the end of the command was not recorded: %s", ignored.message);
 }
 
 /* --- the attempt --------------------------------------------------------------------------------------- */
+
+static int read_options(struct attempt *a, const struct args *args, struct error *e)
+{
+    const char *timeout = args_value(args, "timeout");
+
+    a->request.timeout_ms = TIMEOUT_MAX_S * 1000;
+    return timeout == NULL
+               ? 0
+               : text_parse_seconds(timeout, "--timeout", TIMEOUT_MAX_S, &a->request.timeout_ms, e);
+}
 
 /* A recorded `running` is not looked at before: the attempt itself shows whether it is true. */
 static int find_running(struct attempt *a, const char *name, struct error *e)
@@ -154,20 +163,26 @@ static int send(struct attempt *a, struct error *e)
     return r;
 }
 
-static int try_it(struct attempt *a, const char *name, struct error *e)
+static int exit_status(const struct attempt *a)
+{
+    if (*signals_caught != 0)
+        return SIGNAL_STATUS + *signals_caught;
+    return a->result.signal != 0 ? SIGNAL_STATUS + a->result.signal : a->result.status;
+}
+
+static int try_it(struct attempt *a, const struct args *args, struct error *e)
 {
     struct error ignored = { 0 };
 
-    if (find_running(a, name, e) < 0 || record_begin(a, e) < 0)
+    if (read_options(a, args, e) < 0 || find_running(a, args->positional[0], e) < 0 || record_begin(a, e) < 0)
         return -1;
-    context_suspend(&a->context);
     int r = send(a, e);
 
     /* What the guest has said is the answer, whatever becomes of the closing entry. */
-    if (a->result.stdout_used)
-        journal_set_crash_reply("", r < 0 ? 1 : a->result.status);
+    if (r == 0 || a->result.stdout_used)
+        journal_set_crash_reply("", r < 0 ? 1 : exit_status(a));
     record_end(a, e);
-    if (r < 0 && e->code != ERROR_TIMEOUT && a->context.journal != NULL)
+    if (r < 0 && e->code != ERROR_TIMEOUT)
         (void)sandbox_look(&a->sandbox, &a->context, &ignored); /* a guest that is gone is seen now */
     return r;
 }
@@ -226,42 +241,22 @@ static int tell_report(const struct attempt *a, const struct report *report, con
     return r;
 }
 
-static int exit_status(const struct attempt *a)
-{
-    if (*signals_caught != 0)
-        return SIGNAL_STATUS + *signals_caught;
-    return a->result.signal != 0 ? SIGNAL_STATUS + a->result.signal : a->result.status;
-}
-
-static int read_options(struct attempt *a, const struct args *args, struct error *e)
-{
-    const char *timeout = args_value(args, "timeout");
-
-    a->request.timeout_ms = TIMEOUT_MAX_S * 1000;
-    return timeout == NULL
-               ? 0
-               : text_parse_seconds(timeout, "--timeout", TIMEOUT_MAX_S, &a->request.timeout_ms, e);
-}
-
 int attempt_run(const struct args *args, bool own_binary, char *const *argv, struct reply *reply,
                 struct error *e)
 {
     AUTO_REPORT struct report report = REPORT_NONE;
     struct attempt a = { .command = args->command, .context = CONTEXT_CLOSED, .sandbox = SANDBOX_CLOSED };
     struct error unwritten = { 0 };
-    int signal_fd;
 
     a.request = (struct exec_request){ .own_binary = own_binary,
                                        .argv = argv,
                                        .streams = { STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO },
                                        .signal = signals_caught };
     a.word = args->rest[0] == NULL ? "" : args->rest[0];
-    if (read_options(&a, args, e) < 0 ||
-        report_open(&report, args_value(args, "report"), args->command, e) < 0 ||
-        signals_watch(&signal_fd, e) < 0)
+    if (signals_watch(&a.request.signal_fd, e) < 0 ||
+        report_open(&report, args_value(args, "report"), args->command, e) < 0)
         return -1;
-    a.request.signal_fd = signal_fd;
-    int r = try_it(&a, args->positional[0], e);
+    int r = try_it(&a, args, e);
 
     if (tell_report(&a, &report, e, &unwritten) < 0)
         fprintf(stderr, "agent-desktop: the report was not written: %s\n", unwritten.message);

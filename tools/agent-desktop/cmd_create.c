@@ -79,7 +79,7 @@ static int claim_source(struct operate *o, const struct settings *given, struct 
 }
 
 /* Whatever lies in the new sandbox's place is somebody's: it is neither taken over nor removed. */
-static int check_place(const struct operate *o, struct error *e)
+static int check_place(const struct operate *o, struct reply *reply, struct error *e)
 {
     const struct root *root = &o->context.root;
     const char *name = o->sandbox.place.name;
@@ -87,6 +87,7 @@ static int check_place(const struct operate *o, struct error *e)
 
     if (root->sandboxes < 0 || fstatat(root->sandboxes, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return 0;
+    sandbox_fail(&o->sandbox, reply, (struct fsm_next){ NEXT_CREATE, true });
     return error_set(e, ERROR_SANDBOX_EXISTS, 0,
                      "'%s/sandboxes/%s' is in the way, and no sandbox: move it away", root->path, name);
 }
@@ -97,7 +98,7 @@ static int prepare(struct operate *o, const struct settings *given, struct facts
 {
     const struct provider_ops *ops = o->sandbox.ops;
 
-    if (check_place(o, e) < 0)
+    if (check_place(o, reply, e) < 0)
         return -1;
     if (ops->check_create != NULL && ops->check_create(o->sandbox.handle, facts, e) < 0)
         return -1;

@@ -14,6 +14,7 @@
 #include "tools/agent-desktop/signals.h"
 
 #define FOLLOW_POLL_MS 250
+#define LIMIT_DEFAULT  10000 /* of an envelope, which is made in memory; --follow prints as it reads */
 #define LIMIT_MAX      1000000000
 
 struct reading {
@@ -21,14 +22,15 @@ struct reading {
     struct journal_filter filter;
     struct reply *reply; /* events are added here, or ... */
     bool follow;         /* ... printed, one a line */
-    bool printed;        /* at least one */
-    bool ended;          /* the reader went away */
+    uint64_t count;      /* of those */
+    int signal_fd;       /* of a following one */
+    bool ended;          /* the reader went away, or a signal came */
 };
 
 static int read_options(struct reading *r, const struct args *args, struct error *e)
 {
     const char *limit = args_value(args, "limit"), *since = args_value(args, "since");
-    int64_t count = 0;
+    int64_t count = r->follow ? 0 : LIMIT_DEFAULT;
 
     r->filter.name = args->positional[0];
     if (r->filter.name != NULL && root_check_name(r->filter.name, e) < 0)
@@ -43,16 +45,27 @@ static int read_options(struct reading *r, const struct args *args, struct error
     return 0;
 }
 
-/* A reader that has seen enough ends the command, and is no failure. */
+/* Waits until stdout has one of EVENTS, at most TIMEOUT_MS (-1: for ever). false when a signal came, or
+ * nobody can read any more. */
+static bool wait_stdout(const struct reading *r, short events, int timeout_ms)
+{
+    struct pollfd p[] = { { .fd = r->signal_fd, .events = POLLIN },
+                          { .fd = STDOUT_FILENO, .events = events } };
+
+    (void)poll(p, ARRAY_LEN(p), timeout_ms);
+    return *signals_caught == 0 && (p[1].revents & (POLLERR | POLLHUP)) == 0;
+}
+
+/* A reader that has seen enough, or a signal, ends the command, and is no failure. A signal is to end it also
+ * while the reader pauses. */
 static int print_event(struct reading *r, const char *event, struct error *e)
 {
     AUTO_FREE char *line = mem_print("%s\n", event);
 
-    if (file_write_all(STDOUT_FILENO, line, strlen(line)) == 0) {
-        r->printed = true;
+    r->ended = !wait_stdout(r, POLLOUT, -1);
+    if (!r->ended && file_write_all(STDOUT_FILENO, line, strlen(line)) == 0)
         return 0;
-    }
-    r->ended = errno == EPIPE;
+    r->ended = r->ended || errno == EPIPE;
     return error_set(e, ERROR_INTERNAL, errno, "cannot write to stdout");
 }
 
@@ -62,10 +75,12 @@ static int take_event(void *self, const struct journal_entry *entry, struct erro
     AUTO_JSON struct json *event = event_json(entry);
     AUTO_FREE char *text = json_print(event);
 
+    if (!r->follow)
+        reply_add_item(r->reply, text);
+    else if (print_event(r, text, e) < 0)
+        return -1;
     r->filter.after_seq = entry->seq;
-    if (r->follow)
-        return print_event(r, text, e);
-    reply_add_item(r->reply, text);
+    r->count++;
     return 0;
 }
 
@@ -76,15 +91,6 @@ static int read_events(struct reading *r, struct error *e)
 
 /* --- following ----------------------------------------------------------------------------------------- */
 
-/* false when a signal came. */
-static bool wait_for_more(int signal_fd)
-{
-    struct pollfd p = { .fd = signal_fd, .events = POLLIN };
-
-    (void)poll(&p, 1, FOLLOW_POLL_MS);
-    return *signals_caught == 0;
-}
-
 /* A journal that is not there yet may come. */
 static int open_late(struct context *c, struct error *e)
 {
@@ -94,20 +100,31 @@ static int open_late(struct context *c, struct error *e)
     return context_open(c, CONTEXT_READ, e);
 }
 
+/* One turn. A busy journal is for the next one: whoever follows for days meets one some time. */
+static int read_more(struct reading *r, struct error *e)
+{
+    if (open_late(&r->context, e) == 0 && read_events(r, e) == 0) {
+        r->filter.limit = 0; /* of what was there at the start */
+        return 0;
+    }
+    if (e->code != ERROR_STORE_BUSY)
+        return -1;
+    *e = (struct error){ 0 };
+    if (r->count > 0)
+        r->filter.limit = 0; /* it was being served: behind the last event printed nothing is left out */
+    return 0;
+}
+
 static int follow(struct reading *r, struct error *e)
 {
-    int signal_fd;
-    int failed = signals_watch(&signal_fd, e);
+    int failed = signals_watch(&r->signal_fd, e);
 
     while (failed == 0) {
-        failed = read_events(r, e);
-        if (failed == 0 && !wait_for_more(signal_fd))
+        failed = read_more(r, e);
+        if (failed == 0 && !wait_stdout(r, 0, FOLLOW_POLL_MS))
             break;
-        r->filter.limit = 0; /* of what was there at the start */
-        if (failed == 0)
-            failed = open_late(&r->context, e);
     }
-    r->reply->stdout_used = r->printed;
+    r->reply->stdout_used = r->count > 0;
     r->reply->streamed = failed == 0 || r->ended;
     return failed;
 }
@@ -139,19 +156,21 @@ static int verify(struct reading *r, struct json *data, struct error *e)
 
 /* The events, and the verdict on all of them. A journal that is found to be damaged is an answer here, and
  * what can still be read of it is shown. */
-static int collect(struct reading *r, bool verified, struct error *e)
+static int collect(struct reading *r, const struct args *args, struct error *e)
 {
-    AUTO_JSON struct json *verdict = json_new_object();
+    AUTO_JSON struct json *more = json_new_object();
     struct error unreadable = { 0 };
 
-    if (verified && (verify(r, verdict, e) < 0 || context_resume(&r->context, e) < 0))
+    if (args_has(args, "verify") && (verify(r, more, e) < 0 || context_resume(&r->context, e) < 0))
         return -1;
     reply_open_list(r->reply, "events");
-    if (read_events(r, &unreadable) < 0 && json_get_bool(verdict, "verified", true)) {
+    if (read_events(r, &unreadable) < 0 && json_get_bool(more, "verified", true)) {
         *e = unreadable;
         return -1;
     }
-    reply_close_list(r->reply, verdict);
+    if (r->count == LIMIT_DEFAULT && !args_has(args, "limit"))
+        json_put_int(more, "limited_to", LIMIT_DEFAULT); /* nobody asked for so few */
+    reply_close_list(r->reply, more);
     return 0;
 }
 
@@ -163,7 +182,7 @@ int cmd_log(const struct args *args, struct reply *reply, struct error *e)
     if (failed == 0)
         failed = context_open(&r.context, CONTEXT_READ, e);
     if (failed == 0)
-        failed = r.follow ? follow(&r, e) : collect(&r, args_has(args, "verify"), e);
+        failed = r.follow ? follow(&r, e) : collect(&r, args, e);
     context_close(&r.context);
     return failed;
 }

@@ -22,15 +22,8 @@ static int ask(struct recovery *r, struct error *e)
     AUTO_CONTEXT struct context c = CONTEXT_CLOSED;
     AUTO_SANDBOX struct sandbox s = SANDBOX_CLOSED;
 
-    if (context_open(&c, CONTEXT_READ, e) < 0 || sandbox_see(&s, &c, r->name, e) < 0) {
-        if (e->code == ERROR_SANDBOX_NOT_FOUND)
-            sandbox_fail(&s, r->reply, fsm_find_next_after_refusal(FSM_MISSING, EV_NONE));
+    if (context_open(&c, CONTEXT_READ, e) < 0 || sandbox_answer(&s, &c, r->name, r->reply, e) < 0)
         return -1;
-    }
-    struct reply_view view = sandbox_view(&s);
-
-    json_free(r->reply->data);
-    r->reply->data = reply_sandbox(&view, &c.root);
     r->place = s.look.place;
     r->known = s.look.known;
     return 0;
@@ -139,7 +132,7 @@ int cmd_recover(const struct args *args, struct reply *reply, struct error *e)
     int failed = recover(&r, e);
     struct json *where = failed == 0 ? reply->data : reply->details;
 
-    if (where != NULL)
+    if (where != NULL && (failed == 0 || json_count(r.ran) > 0))
         json_put(where, "ran", r.ran);
     else
         json_free(r.ran);

@@ -9,13 +9,5 @@ int cmd_status(const struct args *args, struct reply *reply, struct error *e)
 
     if (root_check_name(name, e) < 0 || context_open(&c, CONTEXT_READ, e) < 0)
         return -1;
-    if (sandbox_see(&s, &c, name, e) < 0) {
-        if (e->code == ERROR_SANDBOX_NOT_FOUND)
-            sandbox_fail(&s, reply, fsm_find_next_after_refusal(FSM_MISSING, EV_NONE));
-        return -1;
-    }
-    struct reply_view view = sandbox_view(&s);
-
-    reply->data = reply_sandbox(&view, &c.root);
-    return 0;
+    return sandbox_answer(&s, &c, name, reply, e);
 }

@@ -14,7 +14,7 @@
 #define WAIT_OPTION                                                                                          \
     {                                                                                                        \
         .name = "wait", .kind = ARG_OPTIONAL_VALUE, .value = "SECONDS",                                      \
-        .help = "return when the work has ended, or SECONDS are over"                                        \
+        .help = "answer when the work has ended, or after SECONDS"                                           \
     }
 #define PROVIDER_OPTION(what)                                                                                \
     {                                                                                                        \
@@ -22,7 +22,7 @@
     }
 
 static const struct arg_option create_options[] = {
-    PROVIDER_OPTION("who makes it (default: this system's)"),
+    PROVIDER_OPTION("which kind of sandbox; `sandbox install` lists them"),
     SET_OPTION("an option of the provider; may be repeated"),
     WAIT_OPTION,
     { 0 },
@@ -35,7 +35,10 @@ static const struct arg_option start_options[] = {
 };
 static const struct arg_option stop_options[] = { WAIT_OPTION, { 0 } };
 static const struct arg_option list_options[] = {
-    { .name = "state", .kind = ARG_VALUE, .value = "STATE", .help = "only those in this state" },
+    { .name = "state",
+      .kind = ARG_VALUE,
+      .value = "STATE",
+      .help = "only those that are working, needs_setup, running, stopped or broken" },
     PROVIDER_OPTION("only those of this provider"),
     { 0 },
 };
@@ -43,22 +46,30 @@ static const struct arg_option exec_options[] = {
     { .name = "timeout",
       .kind = ARG_VALUE,
       .value = "SECONDS",
-      .help = "end it after so long (at most 300)" },
-    { .name = "report", .kind = ARG_VALUE, .value = "FILE", .help = "write an envelope about the attempt" },
+      .help = "end the command after SECONDS (default, and most: 300)" },
+    { .name = "report",
+      .kind = ARG_VALUE,
+      .value = "FILE",
+      .help = "write to FILE, as JSON, how far it came" },
     { 0 },
 };
 static const struct arg_option log_options[] = {
-    { .name = "limit", .kind = ARG_VALUE, .value = "N", .help = "only the newest N events" },
+    { .name = "limit",
+      .kind = ARG_VALUE,
+      .value = "N",
+      .help = "only the newest N events (default 10000; --follow: all)" },
     { .name = "since",
       .kind = ARG_VALUE,
       .value = "TIME",
       .help = "only from TIME on: 2026-11-29T16:34:13Z, or 30s, 15m, 2h, 7d ago" },
-    { .name = "follow", .kind = ARG_FLAG, .help = "one event a line, until interrupted" },
-    { .name = "verify", .kind = ARG_FLAG, .help = "recompute the hash chain and the states" },
+    { .name = "follow",
+      .kind = ARG_FLAG,
+      .help = "go on with each new event, one a line, until interrupted" },
+    { .name = "verify", .kind = ARG_FLAG, .help = "check the whole journal: its hash chain, and the states" },
     { 0 },
 };
 static const struct arg_option recover_options[] = {
-    { .name = "rm", .kind = ARG_FLAG, .help = "remove it where that is the way out" },
+    { .name = "rm", .kind = ARG_FLAG, .help = "also remove it, where that is the only way out" },
     { 0 },
 };
 static const struct arg_option launch_options[] = {
@@ -68,7 +79,7 @@ static const struct arg_option launch_options[] = {
       .kind = ARG_VALUE,
       .many = true,
       .value = "X",
-      .help = "an argument for the application" },
+      .help = "an argument for the application; may be repeated" },
     { 0 },
 };
 static const struct arg_option snapshot_options[] = {
@@ -85,13 +96,16 @@ const struct command command_table[] = {
     { .path = "sandbox install",
       .syntax = { "[PROVIDER]", 0, 1, ARGS_NO_REST, "", NULL },
       .help = "report every provider's state, or make one ready",
+      .details = "A provider is a kind of sandbox. One that is ready can create them.\n",
       .examples = "agent-desktop sandbox install\n"
                   "agent-desktop sandbox install linux\n",
       .run = cmd_install },
     { .path = "sandbox create",
       .syntax = { "NAME", 1, 1, ARGS_NO_REST, "", create_options },
       .help = "create a sandbox",
-      .details = "NAME is 1 to 32 of a-z, 0-9 and dashes, and begins with a letter or a digit.\n",
+      .details =
+          "NAME is 1 to 32 of a-z, 0-9 and dashes, and begins with a letter or a digit. The new sandbox is\n"
+          "stopped. Where making it takes long, the answer is `working`, and `status` tells how far it is.\n",
       .examples = "agent-desktop sandbox create demo\n"
                   "agent-desktop sandbox create work --set from=demo\n",
       .settings = SETTINGS_CREATE,
@@ -99,7 +113,8 @@ const struct command command_table[] = {
     { .path = "sandbox start",
       .syntax = { "NAME", 1, 1, ARGS_NO_REST, "", start_options },
       .help = "start a stopped sandbox",
-      .details = "One that runs already is left as it is.\n",
+      .details =
+          "One that runs already is left as it is. Where the start takes long, the answer is `working`.\n",
       .examples = "agent-desktop sandbox start demo\n"
                   "agent-desktop sandbox start demo --wait=60\n",
       .settings = SETTINGS_START,
@@ -119,16 +134,16 @@ const struct command command_table[] = {
       .syntax = { "NAME", 1, 1, ARGS_REST, "-- ARGS...", exec_options },
       .help = "run agent-desktop inside a sandbox",
       .details =
-          "Standard input, output, error and the exit status are the command's own: no envelope. When it\n"
-          "could not be run or the time is over there is one, on stdout, or on stderr once the command\n"
-          "has written to stdout. SIGINT, SIGTERM and SIGHUP end the command too.\n",
+          "Standard input, output and error are the command's own: there is no envelope. One that says why\n"
+          "the command could not be run, or that its time was over, stands on stdout; once the command may\n"
+          "have written there, on stderr. SIGINT, SIGTERM and SIGHUP end the command too.\n",
       .examples = "agent-desktop sandbox exec demo -- launch mousepad --activate\n"
                   "agent-desktop sandbox exec demo -- snapshot --app mousepad -i\n",
       .run = cmd_exec },
     { .path = "sandbox run",
       .syntax = { "NAME", 1, 1, ARGS_REST_WORD, "-- PROGRAM ARGS...", exec_options },
       .help = "run any program inside a sandbox",
-      .details = "As exec, with a program of the sandbox instead of agent-desktop.\n",
+      .details = "As exec, with PROGRAM instead of agent-desktop. No shell reads the arguments.\n",
       .examples = "agent-desktop sandbox run demo -- ls -l\n"
                   "agent-desktop sandbox run demo --timeout 10 -- sh -c 'echo \"$HOME\"'\n",
       .run = cmd_run },
@@ -147,7 +162,7 @@ const struct command command_table[] = {
     { .path = "sandbox log",
       .syntax = { "[NAME]", 0, 1, ARGS_NO_REST, "", log_options },
       .help = "read the journal: what was decided and what was done",
-      .details = "Removed sandboxes are in it too. With --follow there is no envelope.\n",
+      .details = "Oldest first; of removed sandboxes too. With --follow there is no envelope.\n",
       .examples = "agent-desktop sandbox log demo --limit 20\n"
                   "agent-desktop sandbox log --since 2h --follow\n"
                   "agent-desktop sandbox log --limit 1 --verify\n",
@@ -162,6 +177,7 @@ const struct command command_table[] = {
     { .path = "launch",
       .syntax = { "APP", 1, 1, ARGS_NO_REST, "", launch_options },
       .help = "start an application, or focus it",
+      .details = "APP is a program, or the name of an application as menus show it.\n",
       .examples = "agent-desktop launch mousepad --activate\n",
       .run = cmd_launch },
     { .path = "snapshot",
@@ -172,11 +188,14 @@ const struct command command_table[] = {
     { .path = "click",
       .syntax = { "REF", 1, 1, ARGS_NO_REST, "", NULL },
       .help = "click an element of a snapshot",
+      .details = "REF is a `ref` that snapshot printed. It means that element, or is refused as stale.\n",
       .examples = "agent-desktop click @8f3a2c:e5\n",
       .run = cmd_click },
     { .path = "type",
       .syntax = { "REF TEXT", 2, 2, ARGS_NO_REST, "", NULL },
       .help = "type text into an element of a snapshot",
+      .details = "REF is a `ref` that snapshot printed. TEXT replaces what is selected there, else it is "
+                 "inserted.\n",
       .examples = "agent-desktop type @8f3a2c:e7 'Dear all,'\n"
                   "agent-desktop type @8f3a2c:e7 -- --dashes\n",
       .run = cmd_type },
@@ -188,18 +207,19 @@ const struct command command_table[] = {
     { 0 },
 };
 
+/* The word behind the family, or the whole of a path without one. */
+static const char *get_verb(const struct command *c)
+{
+    const char *blank = strchr(c->path, ' ');
+
+    return blank == NULL ? c->path : blank + 1;
+}
+
 static bool is_in_family(const struct command *c, const char *family)
 {
     size_t size = strlen(family);
 
     return strncmp(c->path, family, size) == 0 && c->path[size] == ' ';
-}
-
-const char *command_verb(const struct command *c)
-{
-    const char *blank = strchr(c->path, ' ');
-
-    return blank == NULL ? c->path : blank + 1;
 }
 
 static bool is_family(const char *word)
@@ -216,7 +236,7 @@ static const struct command *find_verb(const char *family, const char *verb)
     for (const struct command *c = command_table; c->path != NULL; c++) {
         bool here = family == NULL ? strchr(c->path, ' ') == NULL : is_in_family(c, family);
 
-        if (here && strcmp(command_verb(c), verb) == 0)
+        if (here && strcmp(get_verb(c), verb) == 0)
             return c;
     }
     return NULL;
@@ -230,7 +250,7 @@ static int unknown_command(const char *family, const char *word, struct error *e
     for (const struct command *c = command_table; c->path != NULL; c++) {
         assert(count < COMMANDS_MAX);
         if (family == NULL ? strchr(c->path, ' ') == NULL : is_in_family(c, family))
-            words[count++] = command_verb(c);
+            words[count++] = get_verb(c);
     }
     const char *nearest = text_find_nearest(word, words, count);
     const char *prefix = family == NULL ? "" : family, *blank = family == NULL ? "" : " ";

@@ -33,12 +33,9 @@ struct command_choice {
 };
 
 /* Reads the first words of ARGV (behind the program's name). 0, or -1 with INVALID_ARGS; OUT is filled as far
- * as it was understood either way. No word at all, a family
- * without a verb, an option or "help" is no command. */
+ * as it was understood either way. No word at all, a family without a verb, an option or "help" is no
+ * command. */
 int command_find(char **argv, struct command_choice *out, struct error *e);
-
-/* The word behind the family, or the whole of a path without one. */
-const char *command_verb(const struct command *c);
 
 command_fn cmd_install, cmd_create, cmd_start, cmd_status, cmd_list, cmd_exec, cmd_run, cmd_stop, cmd_rm,
     cmd_log, cmd_recover;

@@ -25,7 +25,8 @@ int context_open(struct context *c, enum context_mode mode, struct error *e);
 /* The same context with more rights; nothing happens when it has them. */
 int context_upgrade(struct context *c, enum context_mode mode, struct error *e);
 
-/* The journal must not be open across a fork or for the length of a guest's command. */
+/* A journal is not to be used by a process that forked from the one that opened it: closed before, opened
+ * after. */
 void context_suspend(struct context *c);
 int context_resume(struct context *c, struct error *e);
 

@@ -5,7 +5,7 @@
 #include "core/journal.h"
 #include "core/json.h"
 
-/* Everything that the entry has, but for the token, which is of use to its owner alone. */
+/* Everything that the entry has, in the order of the store's table, with the time as people write it. */
 struct json *event_json(const struct journal_entry *entry);
 
 #endif

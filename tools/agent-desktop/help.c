@@ -14,6 +14,19 @@ static const char exit_codes[] = "\nExit status:\n"
                                  "  1  failure: the envelope's error.code says which\n"
                                  "  2  the command line cannot be used (INVALID_ARGS)\n";
 
+static const char guest_exit_codes[] =
+    "\nExit status: the command's own, 128+N when signal N ended it; else\n"
+    "  1  the command could not be run, or its time was over\n"
+    "  2  the command line cannot be used (INVALID_ARGS)\n";
+
+static const char session[] = "\nA first session:\n"
+                              "  agent-desktop sandbox create demo\n"
+                              "  agent-desktop sandbox start demo --wait\n"
+                              "  agent-desktop sandbox exec demo -- launch mousepad --activate\n"
+                              "  agent-desktop sandbox exec demo -- snapshot --app mousepad -i\n"
+                              "  agent-desktop sandbox stop demo\n"
+                              "  agent-desktop sandbox rm demo\n";
+
 static const char environment[] = "\nEnvironment:\n"
                                   "  AGENT_DESKTOP_HOME   the state root (default: ~/.agent-desktop)\n"
                                   "  AGENT_DESKTOP_DEBUG  when set, lines for debugging on stderr\n";
@@ -50,10 +63,20 @@ void help_print_commands(const char *family, struct text *out)
     if (family == NULL)
         print_program(out);
     else
-        text_print(out, "Usage: agent-desktop %s COMMAND [ARGUMENTS] [OPTIONS]\n", family);
+        text_print(
+            out,
+            "A sandbox is a desktop of its own: its display, applications, processes and home directory\n"
+            "are not those of the host.\n\n"
+            "Usage: agent-desktop %s COMMAND [ARGUMENTS] [OPTIONS]\n"
+            "       agent-desktop %s COMMAND --help\n",
+            family, family);
     text_add_string(out, "\nCommands on sandboxes:\n");
     print_family("sandbox", out);
-    text_add_string(out, "\nEvery command but exec, run and log --follow prints one line of JSON.\n");
+    text_add_string(out, session);
+    text_add_string(
+        out,
+        "\nEvery command but exec, run and log --follow prints one line of JSON. Its `next`, where there is\n"
+        "one, is the command that helps next.\n");
     text_add_string(out, exit_codes);
     text_add_string(out, environment);
 }
@@ -128,5 +151,5 @@ void help_print_command(const struct command *c, struct text *out)
     if (c->settings != SETTINGS_NONE)
         print_settings(c->settings, out);
     print_examples(c->examples, out);
-    text_add_string(out, exit_codes);
+    text_add_string(out, c->syntax.rest == ARGS_NO_REST ? exit_codes : guest_exit_codes);
 }

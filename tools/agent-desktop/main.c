@@ -1,4 +1,5 @@
 /* agent-desktop: reads the command line, runs one row of the table, prints one envelope. */
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -102,6 +103,8 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], SUPERVISOR_MODE) == 0)
         return supervisor_main(argc, argv);
     output_init();
+    signal(SIGCHLD,
+           SIG_DFL); /* a caller that ignores its children has handed that on: ours would vanish unseen */
     if (command_find(argc > 0 ? argv + 1 : argv, &choice, &e) == 0) {
         if (choice.command != NULL)
             return run_command(&choice, &e);

@@ -1,5 +1,6 @@
 #include "tools/agent-desktop/next.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,17 +28,25 @@ static bool is_known(const char *text)
 
 static void add(struct next_words *w, const char *word)
 {
-    if (w->count < NEXT_WORDS_MAX)
-        w->words[w->count++] = word;
+    assert(w->count < NEXT_WORDS_MAX);
+    w->words[w->count++] = word;
+}
+
+/* Only words, which need no shell: no quotes, no pipe, no "A=b" before the program. */
+static bool is_plain(const char *line)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=@%+,- ";
+
+    return line[strspn(line, plain)] == '\0' && strcspn(line, "=") >= strcspn(line, " ") &&
+           strlen(line) < NEXT_LINE_MAX;
 }
 
 /* A provider's command line is text for a shell. Plain words are split; anything else is left to sh. */
 static void add_words_of_line(struct next_words *w, const char *line)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=@%+,- ";
     char *rest = NULL;
 
-    if (line[strspn(line, plain)] != '\0' || strlen(line) >= sizeof(w->buffer)) {
+    if (!is_plain(line)) {
         add(w, "sh");
         add(w, "-c");
         add(w, line);

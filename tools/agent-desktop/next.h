@@ -15,12 +15,13 @@ struct next_subject {
     const char *fix;      /* NEXT_HOST_FIX: the provider's command line; else NULL */
 };
 
-#define NEXT_WORDS_MAX 64
+#define NEXT_LINE_MAX  512                 /* a longer line of a provider goes to sh as one word */
+#define NEXT_WORDS_MAX (NEXT_LINE_MAX / 2) /* each has a letter and a blank behind it */
 
 struct next_words {
     const char *words[NEXT_WORDS_MAX]; /* lent by the subject, or in BUFFER */
     size_t count;                      /* 0: there is no command, or not enough is known to write it */
-    char buffer[512];
+    char buffer[NEXT_LINE_MAX];
 };
 
 void next_find_words(enum fsm_next_command command, const struct next_subject *subject,

@@ -197,11 +197,18 @@ static int out_of_patience(const struct operate *o, struct error *e)
                      fsm_place_name(o->sandbox.look.place));
 }
 
-/* who waits has three answers to tell apart, and TIMEOUT is when the waiting ran out. */
-static int work_failed(const struct operate *o, struct error *e)
+/* R-211: who waits has three answers to tell apart, and TIMEOUT is when the waiting ran out. The code's own
+ * disposition may be that of a refusal: here something was done, and is recorded. */
+static int work_failed(struct operate *o, struct error *e)
 {
-    if (o->wait && o->begun)
+    if (!o->begun)
+        return -1;
+    o->cause = e->code;
+    e->suggestion = error_suggestion(e);
+    if (o->wait)
         e->code = ERROR_ACTION_FAILED;
+    if (e->delivery == DELIVERY_DEFAULT)
+        e->delivery = DELIVERY_DELIVERED_UNVERIFIED;
     return -1;
 }
 
@@ -296,21 +303,30 @@ static const bool goals[FSM_EVENT_COUNT][FSM_PLACE_COUNT] = {
     [EV_REMOVE] = { [FSM_MISSING] = true },
 };
 
-static int await_others(struct operate *o, struct error *e)
+static int watch_others(struct operate *o, struct error *e)
 {
     int64_t deadline = o->wait_ms < 0 ? INT64_MAX : clock_mono_ms() + o->wait_ms;
 
     while (fsm_is_working(o->sandbox.look.place)) {
-        if (clock_mono_ms() >= deadline)
+        int64_t left = deadline - clock_mono_ms();
+
+        if (left <= 0)
             return out_of_patience(o, e);
         show_progress(o);
-        clock_sleep_ms(WAIT_POLL_MS);
+        clock_sleep_ms(left < WAIT_POLL_MS ? (int)left : WAIT_POLL_MS);
         if (sandbox_look(&o->sandbox, &o->context, e) < 0)
             return -1;
     }
+    return 0;
+}
+
+static int await_others(struct operate *o, struct error *e)
+{
+    int r = watch_others(o, e);
+
     progress_clear();
-    if (goals[o->event][o->sandbox.look.place])
-        return 0;
+    if (r < 0 || goals[o->event][o->sandbox.look.place])
+        return r;
     return error_set(e, ERROR_ACTION_FAILED, 0, "'%s' is %s now%s%s", o->sandbox.place.name,
                      fsm_place_name(o->sandbox.look.place),
                      o->sandbox.look.record.reason[0] == '\0' ? "" : ": ", o->sandbox.look.record.reason);
@@ -340,15 +356,25 @@ static struct fsm_next find_recovery(const struct operate *o, const struct error
         [ERROR_STORE_BUSY] = NEXT_STATUS,
         [ERROR_TIMEOUT] = NEXT_STATUS,
     };
+    /* The same command would meet the same obstacle (R-308: no cycle without progress). */
+    static const bool needs_person[ERROR_CODE_COUNT] = {
+        [ERROR_PROVIDER_NOT_FOUND] = true,     [ERROR_LIMIT_REACHED] = true, [ERROR_AUTH_FAILED] = true,
+        [ERROR_HOST_KEY_CHANGED] = true,       [ERROR_NAME_TAKEN] = true,    [ERROR_PERM_DENIED] = true,
+        [ERROR_PLATFORM_NOT_SUPPORTED] = true, [ERROR_STORE_CORRUPT] = true, [ERROR_STORE_FULL] = true,
+    };
     enum fsm_place place = o->sandbox.look.place;
+    enum error_code code = o->cause != ERROR_NONE ? o->cause : e->code;
 
-    if (e->code == ERROR_INVALID_ARGS)
+    if (code == ERROR_INVALID_ARGS)
         return (struct fsm_next){ NEXT_NONE, false };
-    if (by_code[e->code] != NEXT_NONE)
-        return (struct fsm_next){ by_code[e->code], false };
-    if (o->event != EV_NONE && fsm_find_edge(place, o->event)->code == e->code)
+    if (by_code[code] != NEXT_NONE)
+        return (struct fsm_next){ by_code[code], false };
+    if (o->event != EV_NONE && fsm_find_edge(place, o->event)->code == code)
         return fsm_find_next_after_refusal(place, o->event);
-    return fsm_find_next(place, o->sandbox.look.known);
+    struct fsm_next next = fsm_find_next(place, o->sandbox.look.known);
+
+    next.needs_person = next.needs_person || needs_person[code];
+    return next;
 }
 
 int operate_fail(const struct operate *o, struct reply *reply, const struct error *e)

@@ -34,7 +34,8 @@ struct operate {
 
     /* operate's own */
     bool host_checked;
-    bool begun; /* the intent is recorded: a failure from here on is the work's */
+    bool begun;            /* the intent is recorded: a failure from here on is the work's */
+    enum error_code cause; /* of such a failure; to who waits its error says ACTION_FAILED */
     int op_lock;
 };
 #define OPERATE_CLOSED                                                                                       \

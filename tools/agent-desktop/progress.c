@@ -1,6 +1,6 @@
 #include "tools/agent-desktop/progress.h"
 
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,7 +21,7 @@ bool progress_read(const struct root *root, const char *name, struct progress *o
         return false;
     const char *what = json_get_string(j, "what");
 
-    snprintf(out->what, sizeof(out->what), "%s", what == NULL ? "" : what);
+    text_clean(out->what, sizeof(out->what), what == NULL ? "" : what, what == NULL ? 0 : strlen(what));
     out->done_bytes = json_get_int(j, "done_bytes", -1);
     out->total_bytes = json_get_int(j, "total_bytes", -1);
     out->percent = json_get_int(j, "percent", -1);
@@ -57,12 +57,20 @@ void progress_print(const struct progress *p, struct text *out)
         text_print(out, ": %d %%", (int)p->percent);
 }
 
+/* Is there a terminal that can erase a line? A "dumb" one cannot. */
+static bool has_terminal(void)
+{
+    const char *type = getenv("TERM");
+
+    return isatty(STDERR_FILENO) && type != NULL && type[0] != '\0' && strcmp(type, "dumb") != 0;
+}
+
 void progress_show(const struct root *root, const char *name, const char *otherwise)
 {
     struct text line = { 0 };
     struct progress p;
 
-    if (!isatty(STDERR_FILENO))
+    if (!has_terminal())
         return;
     text_add_string(&line, "\r\033[K"); /* to the first column; erase to the end of the line */
     if (progress_read(root, name, &p) && p.what[0] != '\0')
@@ -77,6 +85,6 @@ void progress_clear(void)
 {
     static const char erase[] = "\r\033[K";
 
-    if (isatty(STDERR_FILENO))
+    if (has_terminal())
         (void)file_write_all(STDERR_FILENO, erase, sizeof(erase) - 1);
 }

@@ -27,7 +27,8 @@ struct json *progress_json(const struct progress *p);
 /* Appends "Downloading macOS 26.1: 4.1 of 18.3 GB". */
 void progress_print(const struct progress *p, struct text *out);
 
-/* One line on a terminal (stderr) that is overwritten by the next one; elsewhere nothing. */
+/* One line on a terminal (stderr) that is overwritten by the next one; on a dumb one and elsewhere nothing.
+ */
 void progress_show(const struct root *root, const char *name, const char *otherwise);
 void progress_clear(void); /* the line, once there is nothing more to show */
 

@@ -43,7 +43,7 @@ int sandbox_open(struct sandbox *s, struct context *c, const char *name, const c
 {
     s->ops = NULL;
     s->handle = NULL;
-    s->place = (struct provider_place){ .root = &c->root, .name = name, .op_lock = -1, .run_lock = -1 };
+    s->place = (struct provider_place){ .root = &c->root, .name = name, .op_lock = -1 };
     if (read_record(s, c, name, e) < 0)
         return -1;
     if (s->look.found)
@@ -81,6 +81,21 @@ int sandbox_see(struct sandbox *s, struct context *c, const char *name, struct e
     if (!s->look.found)
         return error_set(e, ERROR_SANDBOX_NOT_FOUND, 0, "no sandbox is named '%s'", name);
     sandbox_project(s, c);
+    return 0;
+}
+
+int sandbox_answer(struct sandbox *s, struct context *c, const char *name, struct reply *reply,
+                   struct error *e)
+{
+    if (sandbox_see(s, c, name, e) < 0) {
+        if (e->code == ERROR_SANDBOX_NOT_FOUND)
+            sandbox_fail(s, reply, fsm_find_next_after_refusal(FSM_MISSING, EV_NONE));
+        return -1;
+    }
+    struct reply_view view = sandbox_view(s);
+
+    json_free(reply->data);
+    reply->data = reply_sandbox(&view, &c->root);
     return 0;
 }
 

@@ -31,6 +31,10 @@ bool sandbox_may_change(const struct sandbox *s);
 /* Opens and looks, with the rights that takes, and puts sandbox.json right. Fails with SANDBOX_NOT_FOUND. */
 int sandbox_see(struct sandbox *s, struct context *c, const char *name, struct error *e);
 
+/* What `status` answers: as sandbox_see(), with the reply's data, or the details of a failure. */
+int sandbox_answer(struct sandbox *s, struct context *c, const char *name, struct reply *reply,
+                   struct error *e);
+
 /* Puts sandbox.json right. It is a projection: what it cannot be written for is no reason to fail. */
 void sandbox_project(const struct sandbox *s, const struct context *c);
 

@@ -118,8 +118,8 @@ void survey(struct context *c, char *const *names, size_t count, survey_fn *fn, 
         return;
     s.deadline_ms = clock_mono_ms() + SURVEY_DEADLINE_MS;
     pthread_mutex_init(&s.lock, NULL);
-    (void)engine.host->boot_id(
-        engine.host_self); /* remembered from the first call on: before there are threads */
+    /* Remembered from the first call on: that one has to come before there are threads. */
+    (void)engine.host->boot_id(engine.host_self);
     c->engine.journal = &locked_ops;
     c->engine.journal_self = &s;
     size_t started = start_helpers(&s, helpers);

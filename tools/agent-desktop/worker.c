@@ -210,7 +210,8 @@ int worker_await(struct worker *w, const char *name, int64_t limit_ms, void (*on
 
     *news = WORKER_ENDED;
     for (;;) {
-        int64_t limit = w->begun ? limit_ms : WORKER_BEGIN_LIMIT_MS;
+        bool lengthen = !w->begun && limit_ms >= 0 && limit_ms < WORKER_BEGIN_LIMIT_MS;
+        int64_t limit = lengthen ? WORKER_BEGIN_LIMIT_MS : limit_ms;
 
         if (!wait_message(w, limit < 0 ? -1 : started + limit, on_tick, self)) {
             *news = WORKER_GOES_ON;

@@ -34,9 +34,10 @@ void worker_tell_begun(int report_fd);
 
 enum worker_news { WORKER_GOES_ON, WORKER_ENDED };
 
-/* Waits until the worker has ended or, once it has begun, at most LIMIT_MS (-1: for ever); until it has begun
- * at most BEGIN_LIMIT_MS. ON_TICK (may be NULL) is called every TICK_MS meanwhile. The result is what
- * became of the waiting: *news; and, when it ended, the work's own: 0 with *look, or -1 with *e. */
+/* Waits until the worker has ended, at most LIMIT_MS (-1: for ever); but until it has begun at least
+ * WORKER_BEGIN_LIMIT_MS, so that the answer is what it does, and not that it may do it. ON_TICK (may be NULL)
+ * is called every TICK_MS meanwhile. The result is what became of the waiting: *news; and, when it ended, the
+ * work's own: 0 with *look, or -1 with *e. */
 #define WORKER_BEGIN_LIMIT_MS 10000
 #define WORKER_TICK_MS        250
 int worker_await(struct worker *w, const char *name, int64_t limit_ms, void (*on_tick)(void *self),

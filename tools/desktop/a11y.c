@@ -16,6 +16,12 @@
 #define ROOT_PATH     "/org/a11y/atspi/accessible/root"
 #define NULL_PATH     "/org/a11y/atspi/null" /* where a toolkit must name an element and has none */
 #define ACCESSIBLE    "org.a11y.atspi.Accessible"
+#define ACTION        "org.a11y.atspi.Action"
+#define APPLICATION   "org.a11y.atspi.Application"
+#define COMPONENT     "org.a11y.atspi.Component"
+#define EDITABLE_TEXT "org.a11y.atspi.EditableText"
+#define TEXT          "org.a11y.atspi.Text"
+#define VALUE         "org.a11y.atspi.Value"
 #define PROPERTIES    "org.freedesktop.DBus.Properties"
 
 #define BATCH_MAX       32 /* elements asked about at once: far below the bus's limit of open questions */
@@ -77,11 +83,8 @@ static const char *const state_names[] = {
 };
 
 static const char *const interface_names[] = {
-    [A11Y_ACTION] = "org.a11y.atspi.Action",
-    [A11Y_COMPONENT] = "org.a11y.atspi.Component",
-    [A11Y_EDITABLE_TEXT] = "org.a11y.atspi.EditableText",
-    [A11Y_TEXT] = "org.a11y.atspi.Text",
-    [A11Y_VALUE] = "org.a11y.atspi.Value",
+    [A11Y_ACTION] = ACTION, [A11Y_COMPONENT] = COMPONENT, [A11Y_EDITABLE_TEXT] = EDITABLE_TEXT,
+    [A11Y_TEXT] = TEXT,     [A11Y_VALUE] = VALUE,
 };
 _Static_assert(ARRAY_LEN(interface_names) == A11Y_INTERFACE_COUNT, "each interface has a name");
 
@@ -278,6 +281,12 @@ static DBusMessage *wait_reply(struct a11y *a, DBusPendingCall *pending)
     return reply;
 }
 
+static void drop_reply(struct a11y *a, DBusMessage *reply) /* NULL is fine */
+{
+    if (reply != NULL)
+        a->lib.dbus_message_unref(reply);
+}
+
 /* Positions IT on the first argument of a good reply, inside the variant when it is one. */
 static bool open_reply(struct a11y *a, DBusMessage *reply, DBusMessageIter *it)
 {
@@ -327,8 +336,7 @@ static char *get_text(struct a11y *a, DBusPendingCall *pending)
     const char *text = open_reply(a, reply, &it) ? take_text(a, &it) : NULL;
     char *copy = mem_copy_text(text == NULL ? "" : text);
 
-    if (reply != NULL)
-        a->lib.dbus_message_unref(reply);
+    drop_reply(a, reply);
     return copy;
 }
 
@@ -340,8 +348,7 @@ static int32_t get_int(struct a11y *a, DBusPendingCall *pending, int type, int32
 
     if (open_reply(a, reply, &it))
         take_basic(a, &it, type, &value);
-    if (reply != NULL)
-        a->lib.dbus_message_unref(reply);
+    drop_reply(a, reply);
     return value;
 }
 
@@ -393,7 +400,7 @@ static void describe_apps(struct a11y *a, struct a11y_apps *apps)
         const char *bus = app->bus;
 
         asked[i].name = ask_property(a, app->bus, app->path, ACCESSIBLE, "Name");
-        asked[i].toolkit = ask_property(a, app->bus, app->path, "org.a11y.atspi.Application", "ToolkitName");
+        asked[i].toolkit = ask_property(a, app->bus, app->path, APPLICATION, "ToolkitName");
         asked[i].pid = ask(a, DBUS_SERVICE_DBUS, DBUS_PATH_DBUS, DBUS_INTERFACE_DBUS,
                            "GetConnectionUnixProcessID", DBUS_TYPE_STRING, &bus, DBUS_TYPE_INVALID);
     }
@@ -422,8 +429,7 @@ int a11y_list_apps(struct a11y *a, struct a11y_apps *out, struct error *e)
         while (take_address(a, &list, &bus, &path))
             add_app(&apps, bus, path);
     }
-    if (reply != NULL)
-        a->lib.dbus_message_unref(reply);
+    drop_reply(a, reply);
     if (!answered)
         return error_set(e, ERROR_PLATFORM_NOT_SUPPORTED, 0,
                          "the accessibility bus has no registry (is at-spi2-core installed?)");
@@ -657,27 +663,18 @@ static const struct question first_questions[] = {
     { .interface = ACCESSIBLE, .method = "GetInterfaces", .take = take_interfaces },
     { .interface = ACCESSIBLE, .property = "Name", .take = take_name },
     { .interface = ACCESSIBLE, .method = "GetChildren", .applies = wants_children, .take = take_children },
-    { .interface = "org.a11y.atspi.Component",
-      .method = "GetExtents",
-      .arguments = ONE_COORD_TYPE,
-      .take = take_extents },
+    { .interface = COMPONENT, .method = "GetExtents", .arguments = ONE_COORD_TYPE, .take = take_extents },
 };
 
 static const struct question second_questions[] = {
     /* those that depend on the answers to the first */
-    { .interface = "org.a11y.atspi.Text",
+    { .interface = TEXT,
       .method = "GetText",
       .arguments = A_TEXT_RANGE,
       .applies = wants_text,
       .take = take_content },
-    { .interface = "org.a11y.atspi.Value",
-      .property = "CurrentValue",
-      .applies = wants_value,
-      .take = take_value },
-    { .interface = "org.a11y.atspi.Action",
-      .property = "NActions",
-      .applies = wants_actions,
-      .take = take_action_count },
+    { .interface = VALUE, .property = "CurrentValue", .applies = wants_value, .take = take_value },
+    { .interface = ACTION, .property = "NActions", .applies = wants_actions, .take = take_action_count },
 };
 
 #define QUESTIONS_MAX ARRAY_LEN(first_questions)
@@ -717,8 +714,7 @@ static void take_reply(struct reading *r, const struct question *q, size_t index
         r->silent = true;
     if (open_reply(r->a, reply, &it))
         q->take(r, index, &it);
-    if (reply != NULL)
-        r->a->lib.dbus_message_unref(reply);
+    drop_reply(r->a, reply);
 }
 
 /* Every question about the elements [from, to), all sent before the first answer is waited for. */
@@ -747,9 +743,8 @@ static void ask_action_names(struct reading *r, size_t from, size_t to)
 
     for (size_t i = from; i < to; i++)
         for (int32_t k = 0; k < named_actions(&r->tree->nodes[i]); k++)
-            pending[i - from][k] =
-                ask(r->a, r->tree->nodes[i].bus, r->tree->nodes[i].path, interface_names[A11Y_ACTION],
-                    "GetName", DBUS_TYPE_INT32, &k, DBUS_TYPE_INVALID);
+            pending[i - from][k] = ask(r->a, r->tree->nodes[i].bus, r->tree->nodes[i].path, ACTION, "GetName",
+                                       DBUS_TYPE_INT32, &k, DBUS_TYPE_INVALID);
     for (size_t i = from; i < to; i++) {
         struct a11y_node *node = &r->tree->nodes[i];
         size_t best = ARRAY_LEN(click_names);
@@ -889,8 +884,7 @@ static bool climb(struct a11y *a, const char *bus, char **path)
         free(*path);
         *path = mem_copy_text(parent);
     }
-    if (reply != NULL)
-        a->lib.dbus_message_unref(reply);
+    drop_reply(a, reply);
     return found;
 }
 
@@ -915,8 +909,7 @@ static bool is_on_bus(struct a11y *a, const char *bus)
 
     if (open_reply(a, reply, &it))
         take_basic(a, &it, DBUS_TYPE_BOOLEAN, &owned);
-    if (reply != NULL)
-        a->lib.dbus_message_unref(reply);
+    drop_reply(a, reply);
     return owned;
 }
 
@@ -931,8 +924,7 @@ static int finish(struct a11y *a, const struct a11y_node *node, DBusPendingCall 
 
     if (open_reply(a, reply, &it))
         take_basic(a, &it, DBUS_TYPE_BOOLEAN, &done);
-    if (reply != NULL)
-        a->lib.dbus_message_unref(reply);
+    drop_reply(a, reply);
     if (done || (silent && pending != NULL && !is_on_bus(a, node->bus)))
         return 0;
     if (silent)
@@ -944,18 +936,16 @@ int a11y_do_action(struct a11y *a, const struct a11y_node *node, struct error *e
 {
     const int32_t index = node->action_index;
 
-    return finish(a, node,
-                  ask(a, node->bus, node->path, interface_names[A11Y_ACTION], "DoAction", DBUS_TYPE_INT32,
-                      &index, DBUS_TYPE_INVALID),
-                  node->action, e);
+    return finish(
+        a, node,
+        ask(a, node->bus, node->path, ACTION, "DoAction", DBUS_TYPE_INT32, &index, DBUS_TYPE_INVALID),
+        node->action, e);
 }
 
 int a11y_grab_focus(struct a11y *a, const struct a11y_node *node, struct error *e)
 {
-    return finish(
-        a, node,
-        ask(a, node->bus, node->path, interface_names[A11Y_COMPONENT], "GrabFocus", DBUS_TYPE_INVALID),
-        "focus", e);
+    return finish(a, node, ask(a, node->bus, node->path, COMPONENT, "GrabFocus", DBUS_TYPE_INVALID), "focus",
+                  e);
 }
 
 /* Code points, or UTF-16 units, in valid UTF-8: every lead byte is one, one of four bytes is a pair. */
@@ -971,50 +961,43 @@ static int32_t count_units(const char *text, bool utf16)
 /* Deletes what is selected and says where the caret is then; -1 when there is nothing to know. */
 static int32_t clear_selection(struct a11y *a, const struct a11y_node *node)
 {
-    const char *text = interface_names[A11Y_TEXT];
     const int32_t first = 0;
     int32_t start = -1, end = -1;
     DBusMessage *reply = wait_reply(
-        a, ask(a, node->bus, node->path, text, "GetSelection", DBUS_TYPE_INT32, &first, DBUS_TYPE_INVALID));
+        a, ask(a, node->bus, node->path, TEXT, "GetSelection", DBUS_TYPE_INT32, &first, DBUS_TYPE_INVALID));
     DBusMessageIter it;
 
     if (open_reply(a, reply, &it) && take_basic(a, &it, DBUS_TYPE_INT32, &start))
         take_basic(a, &it, DBUS_TYPE_INT32, &end);
-    if (reply != NULL)
-        a->lib.dbus_message_unref(reply);
+    drop_reply(a, reply);
     if (start < 0 || end <= start)
-        return get_int(a, ask_property(a, node->bus, node->path, text, "CaretOffset"), DBUS_TYPE_INT32, -1);
+        return get_int(a, ask_property(a, node->bus, node->path, TEXT, "CaretOffset"), DBUS_TYPE_INT32, -1);
 
-    reply = wait_reply(a, ask(a, node->bus, node->path, interface_names[A11Y_EDITABLE_TEXT], "DeleteText",
-                              DBUS_TYPE_INT32, &start, DBUS_TYPE_INT32, &end, DBUS_TYPE_INVALID));
-    if (reply != NULL)
-        a->lib.dbus_message_unref(reply);
+    reply = wait_reply(a, ask(a, node->bus, node->path, EDITABLE_TEXT, "DeleteText", DBUS_TYPE_INT32, &start,
+                              DBUS_TYPE_INT32, &end, DBUS_TYPE_INVALID));
+    drop_reply(a, reply);
     return start;
 }
 
 int a11y_insert_text(struct a11y *a, const struct a11y_app *app, const struct a11y_node *node,
                      const char *text, struct error *e)
 {
-    const char *interface = interface_names[A11Y_TEXT];
     const int32_t length = app->toolkit->length_in_letters ? count_units(text, true) : (int32_t)strlen(text);
     int32_t at = clear_selection(a, node), after;
     DBusMessage *reply;
 
     if (at < 0)
-        at = get_int(a, ask_property(a, node->bus, node->path, interface, "CharacterCount"), DBUS_TYPE_INT32,
-                     0);
+        at = get_int(a, ask_property(a, node->bus, node->path, TEXT, "CharacterCount"), DBUS_TYPE_INT32, 0);
     if (finish(a, node,
-               ask(a, node->bus, node->path, interface_names[A11Y_EDITABLE_TEXT], "InsertText",
-                   DBUS_TYPE_INT32, &at, DBUS_TYPE_STRING, &text, DBUS_TYPE_INT32, &length,
-                   DBUS_TYPE_INVALID),
+               ask(a, node->bus, node->path, EDITABLE_TEXT, "InsertText", DBUS_TYPE_INT32, &at,
+                   DBUS_TYPE_STRING, &text, DBUS_TYPE_INT32, &length, DBUS_TYPE_INVALID),
                "text", e) < 0)
         return -1;
 
     /* Toolkits differ in whether an insertion moves the caret. One that will not be moved is no failure. */
     after = at + count_units(text, app->toolkit->length_in_letters);
-    reply = wait_reply(a, ask(a, node->bus, node->path, interface, "SetCaretOffset", DBUS_TYPE_INT32, &after,
-                              DBUS_TYPE_INVALID));
-    if (reply != NULL)
-        a->lib.dbus_message_unref(reply);
+    reply = wait_reply(
+        a, ask(a, node->bus, node->path, TEXT, "SetCaretOffset", DBUS_TYPE_INT32, &after, DBUS_TYPE_INVALID));
+    drop_reply(a, reply);
     return 0;
 }

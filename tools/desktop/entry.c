@@ -8,8 +8,8 @@
 
 #define GROUP "[Desktop Entry]"
 
-/* The value of KEY in the group, up to the end of its line, with the file format's escapes undone; free()
- * it. NULL when there is none. Keys with a locale ("Name[de]") are other keys. */
+/* The value of KEY in the group as it is written, up to the end of its line; free() it. NULL when there is
+ * none. Keys with a locale ("Name[de]") are other keys. */
 static char *find_value(const char *bytes, const char *key)
 {
     const size_t key_length = strlen(key);
@@ -34,6 +34,7 @@ static char *find_value(const char *bytes, const char *key)
     return NULL;
 }
 
+/* The file format's escapes undone; free() it. */
 static char *unescape(const char *value)
 {
     static const char codes[] = "sntr\\", meant[] = " \n\t\r\\";

@@ -475,12 +475,20 @@ static int flush_input(struct x11 *x, struct error *e)
     return error_set(e, ERROR_ACTION_FAILED, 0, "the display was closed");
 }
 
+/* Before anything is sent. */
+static int refuse(const char *why, struct error *e)
+{
+    e->delivery = DELIVERY_NOT_DELIVERED;
+    e->retry = RETRY_SAFE;
+    return error_set(e, ERROR_ACTION_FAILED, 0, "%s", why);
+}
+
 int x11_click(struct x11 *x, int at_x, int at_y, struct error *e)
 {
     uint8_t opcode;
 
     if (at_x < 0 || at_y < 0 || at_x >= x->screen->width_in_pixels || at_y >= x->screen->height_in_pixels)
-        return error_set(e, ERROR_ACTION_FAILED, 0, "the element is outside of the screen");
+        return refuse("the element is outside of the screen", e);
     if (find_xtest(x, &opcode, e) < 0)
         return -1;
     send_input(x, opcode, XCB_MOTION_NOTIFY, 0, at_x, at_y);
@@ -520,7 +528,7 @@ static int read_keyboard(struct x11 *x, struct keyboard *out, struct error *e)
         x->connection, x->lib.xcb_get_keyboard_mapping(x->connection, setup->min_keycode, count), NULL);
     if (k.reply == NULL || k.reply->keysyms_per_keycode == 0) {
         free(k.reply);
-        return error_set(e, ERROR_ACTION_FAILED, 0, "the display has no keyboard");
+        return refuse("the display has no keyboard", e);
     }
     k.symbols = x->lib.xcb_get_keyboard_mapping_keysyms(k.reply);
     k.per_key = k.reply->keysyms_per_keycode;
@@ -608,7 +616,6 @@ int x11_type(struct x11 *x, const char *text, struct error *e)
         press_keys(x, &keyboard, opcode, text);
     free(keyboard.reply);
     if (!complete)
-        return error_set(e, ERROR_ACTION_FAILED, 0,
-                         "the keyboard lacks more of the text's characters than it has unused keys");
+        return refuse("the keyboard lacks more of the text's characters than it has unused keys", e);
     return flush_input(x, e);
 }

@@ -38,7 +38,7 @@ int main(int argc, char **argv)
 {
     if (print_spec(argc, argv) < 0)
         return 1;
-    if (fflush(stdout) != 0) {
+    if (fflush(stdout) != 0 || ferror(stdout)) {
         perror("fsm-spec");
         return 1;
     }
