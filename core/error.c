@@ -66,7 +66,7 @@ static const struct code_row rows[] = {
                             RETRY_SAFE },
     [ERROR_PLATFORM_NOT_SUPPORTED] = { "PLATFORM_NOT_SUPPORTED", "this system cannot do it", NULL,
                                        DELIVERY_NOT_DELIVERED, RETRY_SAFE },
-    [ERROR_STORE_CORRUPT] = { "STORE_CORRUPT", "the journal or a stored record is damaged",
+    [ERROR_STORE_CORRUPT] = { "STORE_CORRUPT", "the journal or a stored record is damaged or lost",
                               "'sandbox log --verify' says where; restore the state root from a backup.",
                               DELIVERY_NOT_DELIVERED, RETRY_SAFE },
     [ERROR_STORE_FULL] = { "STORE_FULL", "there is no space left to record or write it",
@@ -85,13 +85,29 @@ static const char *const delivery_names[] = {
 
 static const char *const retry_names[] = { [RETRY_SAFE] = "safe", [RETRY_UNSAFE] = "unsafe" };
 
-static const struct {
+static const struct errno_row {
     int sys;
     enum error_code code;
-} errno_codes[] = {
-    { ENOSPC, ERROR_STORE_FULL }, { EDQUOT, ERROR_STORE_FULL }, { EACCES, ERROR_PERM_DENIED },
-    { EPERM, ERROR_PERM_DENIED }, { EROFS, ERROR_PERM_DENIED },
+    const char *suggestion; /* NULL: the code's */
+} errno_rows[] = {
+    { ENOSPC, ERROR_STORE_FULL, NULL },
+    { EDQUOT, ERROR_STORE_FULL, NULL },
+    { EFBIG, ERROR_STORE_FULL, "Raise the limit of file sizes (ulimit -f), then repeat the command." },
+    { EACCES, ERROR_PERM_DENIED, NULL },
+    { EPERM, ERROR_PERM_DENIED, NULL },
+    { EROFS, ERROR_PERM_DENIED, NULL },
+    { EMFILE, ERROR_LIMIT_REACHED, "Raise the limit of open files (ulimit -n), then repeat the command." },
+    { ENFILE, ERROR_LIMIT_REACHED,
+      "Raise the system's limit of open files (fs.file-max), or end what has many open." },
 };
+
+static const struct errno_row *find_errno(int sys)
+{
+    for (size_t i = 0; i < ARRAY_LEN(errno_rows); i++)
+        if (errno_rows[i].sys == sys)
+            return &errno_rows[i];
+    return NULL;
+}
 
 static const struct code_row *find_row(enum error_code code)
 {
@@ -143,14 +159,13 @@ int(error_set)(struct error *e, enum error_code code, int sys, const char *forma
 
 int(error_set_errno)(struct error *e, enum error_code otherwise, int sys, const char *format, ...)
 {
-    enum error_code code = otherwise;
+    const struct errno_row *row = find_errno(sys);
     va_list args;
 
-    for (size_t i = 0; i < ARRAY_LEN(errno_codes); i++)
-        if (errno_codes[i].sys == sys)
-            code = errno_codes[i].code;
+    if (row != NULL && e->code == ERROR_NONE)
+        e->suggestion = row->suggestion;
     va_start(args, format);
-    fill(e, code, sys, format, args);
+    fill(e, row != NULL ? row->code : otherwise, sys, format, args);
     va_end(args);
     return -1;
 }

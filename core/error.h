@@ -59,8 +59,9 @@ struct error {                    /* owned by the caller; starts as { 0 }; nothi
  * appended to the message. Other libraries' codes that are positive go into the format. Always returns -1. */
 int error_set(struct error *e, enum error_code code, int sys, const char *format, ...) PRINTF_LIKE(4, 5);
 
-/* As error_set(), choosing the code from errno: ENOSPC and EDQUOT are STORE_FULL, EACCES, EPERM and
- * EROFS are PERM_DENIED, everything else is OTHERWISE. */
+/* As error_set(), choosing the code from errno: ENOSPC, EDQUOT and EFBIG are STORE_FULL, EACCES, EPERM and
+ * EROFS are PERM_DENIED, EMFILE and ENFILE are LIMIT_REACHED, everything else is OTHERWISE. Where the code's
+ * own suggestion would not help, errno's is set. */
 int error_set_errno(struct error *e, enum error_code otherwise, int sys, const char *format, ...)
     PRINTF_LIKE(4, 5);
 

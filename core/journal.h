@@ -89,6 +89,7 @@ struct journal_guard {
     const char *activity;
     const char *token;
     uint64_t seq; /* last sequence number of the record */
+    bool ends;    /* asks for nothing: on a full disk the commit may use the room kept for ending things */
 };
 
 struct journal_ops {
@@ -100,6 +101,7 @@ struct journal_ops {
      * committed (durable when it returns) with the new fold in *after (may be NULL; state "missing" when
      * the record is gone); 0 when the guard did not hold, with what stands in *after (state "missing"
      * when there is none); -1 on failure: nothing, or after a failed commit possibly all, is stored.
+     * STORE_FULL when little room is left and the guard does not say that this ends something.
      * Entries' name must equal NAME. The actor of every entry is this process. */
     int (*commit)(void *self, const char *name, const struct journal_guard *guard,
                   const struct journal_entry *entries, size_t count, struct journal_record *after,

@@ -196,7 +196,7 @@ static int record_observation(const struct engine *engine, const struct engine_s
                               const struct observation *seen, struct engine_look *look, struct error *e)
 {
     struct journal_record before = look->record;
-    struct journal_guard guard = { .id = before.id, .seq = before.seq };
+    struct journal_guard guard = { .id = before.id, .seq = before.seq, .ends = true };
     struct batch b = { .count = 0 };
     const char *reason = seen->message[0] != '\0' ? seen->message : default_reason(look->place, seen->event);
     struct journal_entry *move = batch_add_move(&b, subject, before.id, before.op, look->place, seen->event);
@@ -345,7 +345,7 @@ static void add_step(const struct run *run, struct batch *b, const char *step, c
 /* One transaction of an operation that has begun; it holds only while the token is ours. */
 static int commit_fenced(const struct run *run, const struct batch *b, struct error *e)
 {
-    struct journal_guard guard = { .id = run->id, .token = run->token };
+    struct journal_guard guard = { .id = run->id, .token = run->token, .ends = true };
     int done = commit(run->engine, run->subject, &guard, b, run->look, e);
 
     if (done == 0)
@@ -354,13 +354,21 @@ static int commit_fenced(const struct run *run, const struct batch *b, struct er
     return done < 0 ? -1 : 0;
 }
 
+/* These free what a full disk lacks, so they must be able to begin on it. */
+static bool is_ending(enum fsm_operation operation)
+{
+    return operation == OPERATION_STOP || operation == OPERATION_REMOVE;
+}
+
 /* Intent, before any effect: op, the move into the activity (unless it is there already), the first begin. */
 static int begin(struct run *run, struct error *e)
 {
     const struct engine_request *request = run->request;
     struct journal_record before = run->look->record;
     enum fsm_place from = run->look->place;
-    struct journal_guard guard = { .absent = from == FSM_MISSING, .state = before.state };
+    struct journal_guard guard = { .absent = from == FSM_MISSING,
+                                   .state = before.state,
+                                   .ends = is_ending(request->operation) };
     struct batch b = { .count = 0 };
 
     if (fsm_find_edge(from, request->event)->verdict == FSM_REFUSE)
@@ -427,15 +435,15 @@ static enum fsm_event failure_event(const struct run *run)
     return seen.alive ? EV_FAILED : EV_NONE;
 }
 
-static int fail(struct run *run, const struct step *step, int attempt, struct error *e)
+static int fail(struct run *run, const struct step *step, const struct step_context *context, struct error *e)
 {
     struct batch b = { .count = 0 };
     struct error ignored = { 0 };
 
     if (e->code == ERROR_NONE)
         error_set(e, ERROR_INTERNAL, 0, "step %s failed without a reason", step->name);
-    add_step(run, &b, step->name, "failed", attempt);
-    enum fsm_event event = failure_event(run);
+    add_step(run, &b, step->name, "failed", context->attempt);
+    enum fsm_event event = context->outcome == EV_LOST ? EV_LOST : failure_event(run);
 
     if (event != EV_NONE)
         batch_add_move(&b, run->subject, run->id, run->op, run->look->place, event)->reason = e->message;
@@ -479,7 +487,7 @@ static int run_steps(struct run *run, struct error *e)
     for (const struct step *step = first; step->name != NULL; step++) {
         context.facts = &run->look->record.facts;
         if (run_step(run, step, &context, e) == STEP_FAILED)
-            return fail(run, step, context.attempt, e);
+            return fail(run, step, &context, e);
         if (step->inside && step[1].name != NULL && step[1].inside && step - first + 1 < SHARED_STEPS_MAX)
             continue;
         if (record_done(run, first, step, &context, e) < 0)
@@ -524,7 +532,9 @@ static int fence(const struct engine *engine, const struct engine_subject *subje
     enum fsm_event event = event_here(look->place, EV_STOP);
     const struct fsm_edge *edge = fsm_find_edge(look->place, event);
     struct journal_record before = look->record;
-    struct journal_guard guard = { .id = before.id, .state = before.state, .activity = before.activity };
+    struct journal_guard guard = {
+        .id = before.id, .state = before.state, .activity = before.activity, .ends = true
+    };
     struct batch b = { .count = 0 };
     char op_id[JOURNAL_ID_SIZE], token[JOURNAL_ID_SIZE];
 

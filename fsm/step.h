@@ -35,7 +35,8 @@ struct step_context {
     int again_ms;              /* set with STEP_AGAIN: when to come back */
     bool resumed;              /* an interrupted operation is being finished */
     enum fsm_event outcome;    /* the last step may set it: what the operation led to (start:
-                                  EV_GUEST_READY or EV_SETUP_REQUIRED); EV_NONE means EV_DONE */
+                                  EV_GUEST_READY or EV_SETUP_REQUIRED); EV_NONE means EV_DONE. A step of
+                                  start that fails may set EV_LOST: the sandbox is gone for good */
     const char *note;          /* static or owned by self: the reason of the last move, a clause as in
                                   observation.message; NULL */
 };

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,9 +25,11 @@
 
 #define WAIT_MS          2000
 #define MAP_BYTES        (UINT64_C(4) << 30) /* address space, not disk */
+#define MAP_BYTES_LEAST  (UINT64_C(4) << 20)
 #define MAP_BYTES_MAX    (UINT64_C(1) << 40)
-#define RESERVE_BYTES    (256 * 1024) /* 8 commits of the largest kind, measured on a full ext4 */
-#define DATA_BYTES_LEAST 8192         /* LMDB's two meta pages */
+#define RESERVE_BYTES    (256 * 1024)        /* 8 commits of the largest kind, measured on a full ext4 */
+#define RESERVE_TO_END   (RESERVE_BYTES / 2) /* the part of it that only ending things may use */
+#define DATA_BYTES_LEAST 8192                /* LMDB's two meta pages */
 #define DATA_FILE        "data.mdb"
 #define LOCK_FILE        "lock"
 #define TURN_FILE        "turn"
@@ -190,7 +193,7 @@ static int reserve(MDB_env *env)
     struct stat st;
 
     mdb_env_get_fd(env, &fd);
-    if (fstat(fd, &st) == 0 && st.st_blocks * 512 < st.st_size + RESERVE_BYTES / 2 &&
+    if (fstat(fd, &st) == 0 && st.st_blocks * 512 < st.st_size + RESERVE_TO_END &&
         RETRY_EINTR(fallocate(fd, FALLOC_FL_KEEP_SIZE, st.st_size, RESERVE_BYTES)) < 0)
         return errno;
 #else
@@ -199,16 +202,41 @@ static int reserve(MDB_env *env)
     return 0;
 }
 
-/* LMDB calls a write that the disk had no room for a short write, EIO. */
+static bool is_full(int sys)
+{
+    return sys == ENOSPC || sys == EDQUOT || sys == EFBIG;
+}
+
+int database_check_room(struct database_txn *txn, struct error *e)
+{
+    int why = reserve(txn->db->env);
+
+    if (!is_full(why)) /* a file system that cannot keep room is no reason to refuse */
+        return 0;
+    return error_set_errno(e, ERROR_STORE_FULL, why,
+                           "the room that is left for the journal is kept for stop and rm");
+}
+
+static bool is_as_large_as_allowed(MDB_env *env)
+{
+    mdb_filehandle_t fd;
+    struct rlimit limit;
+    struct stat st;
+
+    mdb_env_get_fd(env, &fd);
+    return getrlimit(RLIMIT_FSIZE, &limit) == 0 && fstat(fd, &st) == 0 &&
+           (rlim_t)st.st_size >= limit.rlim_cur;
+}
+
+/* LMDB calls a write that the disk had no room for, or that ended at the limit of file sizes, a short write,
+ * EIO. */
 static int commit_error(const struct database *db, int rc)
 {
-    if (rc == EIO) {
-        int why = reserve(db->env);
+    if (rc != EIO)
+        return rc;
+    int why = is_as_large_as_allowed(db->env) ? EFBIG : reserve(db->env);
 
-        if (why == ENOSPC || why == EDQUOT)
-            return why;
-    }
-    return rc;
+    return is_full(why) ? why : rc;
 }
 
 static int sync_medium(MDB_env *env)
@@ -235,14 +263,20 @@ static void close_env(struct database *db)
     db->map_is_ours = false;
 }
 
+static int stat_file(const struct database *db, struct stat *st)
+{
+    char path[sizeof(db->path) + sizeof("/" DATA_FILE)];
+
+    snprintf(path, sizeof(path), "%s/" DATA_FILE, db->path);
+    return stat(path, st);
+}
+
 /* LMDB makes a new database of an empty file, and reads behind the end of a short one. */
 static int check_file(const struct database *db, struct error *e)
 {
-    char path[sizeof(db->path) + sizeof("/" DATA_FILE)];
     struct stat st;
 
-    snprintf(path, sizeof(path), "%s/" DATA_FILE, db->path);
-    if (stat(path, &st) < 0)
+    if (stat_file(db, &st) < 0)
         return errno == ENOENT
                    ? error_set(e, ERROR_STORE_CORRUPT, 0, "the journal has lost its file " DATA_FILE)
                    : error_set_errno(e, ERROR_INTERNAL, errno, "cannot look at journal/" DATA_FILE);
@@ -284,18 +318,35 @@ static int open_tables(struct database *db, unsigned flags, struct error *e)
     return rc == 0 ? 0 : fail(commit_error(db, rc), "find the tables", e);
 }
 
-/* LMDB maps as much as a meta page says, which may be damaged: no such map is not "out of memory" when one of
- * the usual size is possible. */
+static bool has_address_space(size_t size)
+{
+    void *map = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (map == MAP_FAILED)
+        return false;
+    munmap(map, size);
+    return true;
+}
+
+/* What is wished, or less under a limit of the address space (RLIMIT_AS): the rest of the process needs some,
+ * too. LMDB takes more where the file is larger already. */
+static size_t choose_map_size(size_t wished)
+{
+    size_t size = wished;
+
+    while (size > MAP_BYTES_LEAST && !has_address_space(2 * size))
+        size /= 4;
+    return size;
+}
+
+/* LMDB maps as much as a meta page says, which may be damaged: no such map is not "out of memory" when all
+ * that the file has can be mapped. */
 static int open_error(const struct database *db, int rc)
 {
-    void *map;
+    struct stat st;
 
-    if (rc != ENOMEM)
+    if (rc != ENOMEM || stat_file(db, &st) < 0 || !has_address_space((size_t)st.st_size + MAP_BYTES_LEAST))
         return rc;
-    map = mmap(NULL, db->map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (map == MAP_FAILED)
-        return rc;
-    munmap(map, db->map_bytes);
     return MDB_INVALID;
 }
 
@@ -319,7 +370,7 @@ static int open_env(struct database *db, struct error *e)
         return fail(rc, "begin", e);
     rc = mdb_env_set_maxdbs(db->env, TABLE_COUNT);
     if (rc == 0)
-        rc = mdb_env_set_mapsize(db->env, db->map_bytes);
+        rc = mdb_env_set_mapsize(db->env, choose_map_size(db->map_bytes));
     if (rc == 0)
         rc = mdb_env_open(db->env, db->path, flags, 0600);
     if (rc != 0)
@@ -384,8 +435,7 @@ static void keep_from_children(struct database *db, MDB_txn *txn)
 
 /* --- transactions -------------------------------------------------------------------------------------- */
 
-/* SIZE 0: as large as another process has made it. LMDB lets go of the old map first, so a failure leaves the
- * environment without one. */
+/* LMDB lets go of the old map first, so a failure leaves the environment without one. */
 static int resize_map(struct database *db, size_t size)
 {
     int rc = mdb_env_set_mapsize(db->env, size);
@@ -396,6 +446,17 @@ static int resize_map(struct database *db, size_t size)
     return rc;
 }
 
+/* Another process made the map grow: as large as it did (0), or, where that is more than this process may
+ * have, as large as the file. */
+static int follow_map(struct database *db, struct error *e)
+{
+    int rc = resize_map(db, 0);
+
+    if (rc == ENOMEM)
+        return ensure_env(db, e);
+    return rc == 0 ? 0 : fail(rc, "make room", e);
+}
+
 static int begin(struct database *db, unsigned flags, struct database_txn *txn, struct error *e)
 {
     *txn = (struct database_txn){ .db = db };
@@ -403,10 +464,10 @@ static int begin(struct database *db, unsigned flags, struct database_txn *txn, 
         return -1;
     int rc = mdb_txn_begin(db->env, NULL, flags, &txn->txn);
 
-    if (rc == MDB_MAP_RESIZED) { /* another process made the map grow */
-        rc = resize_map(db, 0);
-        if (rc == 0)
-            rc = mdb_txn_begin(db->env, NULL, flags, &txn->txn);
+    if (rc == MDB_MAP_RESIZED) {
+        if (follow_map(db, e) < 0)
+            return -1;
+        rc = mdb_txn_begin(db->env, NULL, flags, &txn->txn);
     }
     if (rc != 0)
         return fail(rc, "begin", e);

@@ -48,7 +48,7 @@ int database_create(int parent, const char *parent_path, const char *name, datab
 
 struct database_options {
     bool read_only;   /* works on a read-only file system, too */
-    size_t map_bytes; /* size of the map at first; 0: the usual 4 GiB */
+    size_t map_bytes; /* size of the map at first; 0: the usual 4 GiB, or what RLIMIT_AS has room for */
 };
 
 /* Opens what database_create() made. 1; 0 with *out untouched when there is no directory of that name. */
@@ -62,6 +62,10 @@ int database_read(struct database *db, database_txn_fn *fn, void *self, struct e
 int database_write(struct database *db, database_txn_fn *fn, void *self, struct error *e);
 
 /* Inside a transaction. Values are lent until the next change in it, or its end. */
+
+/* STORE_FULL when the disk is full and all that is left of the room kept on it is the half that is for ending
+ * things. To be asked before the first change. */
+int database_check_room(struct database_txn *txn, struct error *e);
 uint64_t database_txn_base(const struct database_txn *txn); /* number of the last commit it sees */
 int database_get(struct database_txn *txn, enum database_table table, struct bytes key, struct bytes *value,
                  struct error *e); /* 1, 0 when absent, -1 */

@@ -34,14 +34,14 @@ static int put_first_head(void *self, struct database_txn *txn, struct error *e)
 static int open_database(const struct root *root, enum journal_mode mode, struct database **out,
                          struct error *e)
 {
-    struct database_options options = { .read_only = mode == JOURNAL_READ };
-    int found = database_open(root->dir, root->path, TABLES_DIRECTORY, &options, out, e);
+    bool read_only = mode == JOURNAL_READ;
+    int found = tables_open(root, read_only, out, e);
 
-    if (found != 0 || mode == JOURNAL_READ)
+    if (found != 0 || read_only)
         return found;
     if (database_create(root->dir, root->path, TABLES_DIRECTORY, put_first_head, NULL, e) < 0)
         return -1;
-    found = database_open(root->dir, root->path, TABLES_DIRECTORY, &options, out, e);
+    found = tables_open(root, read_only, out, e);
     return found != 0 ? found : error_set(e, ERROR_INTERNAL, 0, "the journal vanished while it was opened");
 }
 
@@ -243,6 +243,8 @@ static int commit_in(void *self, struct database_txn *txn, struct error *e)
         show(&c->found, c->after);
         return 0;
     }
+    if (!c->guard->ends && database_check_room(txn, e) < 0)
+        return -1;
     uint64_t seq_before = c->found.record.seq;
 
     for (size_t i = 0; i < c->count; i++)

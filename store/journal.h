@@ -26,7 +26,8 @@ struct journal; /* opaque */
 enum journal_mode { JOURNAL_READ, JOURNAL_WRITE };
 
 /* Opens ROOT's journal. JOURNAL_READ of one that does not exist: 0 with *out NULL; JOURNAL_WRITE makes it.
- * 1 when open. Fails with STORE_BUSY, STORE_CORRUPT, STORE_FULL, PERM_DENIED. */
+ * 1 when open. One that is missing though ROOT has sandboxes is lost: STORE_CORRUPT, and nothing is made.
+ * Fails with STORE_BUSY, STORE_CORRUPT, STORE_FULL, PERM_DENIED. */
 int journal_open(const struct root *root, enum journal_mode mode, struct journal **out, struct error *e);
 void journal_close(struct journal *j); /* NULL is fine */
 

@@ -13,4 +13,8 @@
  * it differs. */
 int projection_restore(const struct root *root, const struct journal_record *record, struct error *e);
 
+/* Does any sandbox have one, whatever it says? 1, 0, -1. For who finds no journal: what lies in sandboxes/
+ * and has none is somebody else's. */
+int projection_find_any(const struct root *root, struct error *e);
+
 #endif

@@ -6,8 +6,38 @@
 #include "core/mem.h"
 #include "core/util.h"
 #include "store/chain.h"
+#include "store/projection.h"
 
 static const struct bytes head_key = { "head", 4 };
+
+/* --- opening ------------------------------------------------------------------------------------------- */
+
+static int fail_lost(const struct root *root, struct error *e)
+{
+    error_set(e, ERROR_STORE_CORRUPT, 0,
+              "the state root '%s' has sandboxes, but its " TABLES_DIRECTORY "/ is missing", root->path);
+    e->suggestion = "Put " TABLES_DIRECTORY "/ back from a backup; or end the sandboxes' processes, move the "
+                    "state root away and begin anew.";
+    return -1;
+}
+
+int tables_open(const struct root *root, bool read_only, struct database **out, struct error *e)
+{
+    const struct database_options options = { .read_only = read_only };
+    int found = database_open(root->dir, root->path, TABLES_DIRECTORY, &options, out, e);
+
+    if (found != 0)
+        return found;
+    int orphans = projection_find_any(root, e);
+
+    if (orphans <= 0)
+        return orphans;
+    /* Or a faster process has made both since: a sandbox is never made before the journal. */
+    found = database_open(root->dir, root->path, TABLES_DIRECTORY, &options, out, e);
+    return found == 0 ? fail_lost(root, e) : found;
+}
+
+/* --- keys ---------------------------------------------------------------------------------------------- */
 
 struct bytes tables_history_key(uint8_t out[TABLES_HISTORY_KEY_SIZE], const char *name, uint64_t seq)
 {

@@ -17,12 +17,17 @@
 
 #include "core/error.h"
 #include "core/journal.h"
+#include "core/root.h"
 #include "store/database.h"
 #include "store/record.h"
 
 #define TABLES_DIRECTORY        "journal" /* below the state root */
 #define TABLES_SEQ_SIZE         RECORD_NUMBER_SIZE
 #define TABLES_HISTORY_KEY_SIZE (JOURNAL_NAME_SIZE + TABLES_SEQ_SIZE)
+
+/* Opens the database. 1; 0 with *out untouched when there is none, and no sandbox either; a state root that
+ * has sandboxes and no journal is STORE_CORRUPT. */
+int tables_open(const struct root *root, bool read_only, struct database **out, struct error *e);
 
 /* OUT is the key of that entry in history; the first of the name when SEQ is 0. */
 struct bytes tables_history_key(uint8_t out[TABLES_HISTORY_KEY_SIZE], const char *name, uint64_t seq);

@@ -295,7 +295,6 @@ struct shared { /* with the child */
 
 static int run_child(const struct root *root, struct shared *shared)
 {
-    const struct database_options options = { .read_only = true };
     struct verify *v = &shared->verify;
     struct error *e = &shared->error;
     struct database *db = NULL;
@@ -303,7 +302,7 @@ static int run_child(const struct root *root, struct shared *shared)
     memset(v->out->head_hash, '0', sizeof(v->out->head_hash) - 1);
     if (root->dir < 0)
         return 0;
-    int found = database_open(root->dir, root->path, TABLES_DIRECTORY, &options, &db, e);
+    int found = tables_open(root, true, &db, e);
 
     if (found <= 0)
         return found < 0 ? judge(v, e) : 0;

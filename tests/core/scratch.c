@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -124,6 +125,42 @@ bool scratch_isolate_mounts(struct scratch *s)
     close(s->dir);
     s->dir = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return s->dir >= 0;
+}
+
+bool scratch_mount_small(struct scratch *s, const char *options)
+{
+    if (!scratch_isolate_mounts(s) || mount("tmpfs", s->path, "tmpfs", 0, options) < 0)
+        return false;
+    close(s->dir);
+    s->dir = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return s->dir >= 0;
+}
+
+void scratch_fill(const struct scratch *s)
+{
+    static const char block[4096];
+    int fd = openat(s->dir, "filler", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+
+    while (write(fd, block, sizeof(block)) > 0)
+        ;
+    close(fd);
+}
+
+bool scratch_limit_files(unsigned more)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return false;
+    limit.rlim_cur = limit.rlim_max; /* of the call before */
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return false;
+    int lowest = dup(STDIN_FILENO); /* they are given out from below */
+
+    if (lowest < 0 || close(lowest) < 0)
+        return false;
+    limit.rlim_cur = (rlim_t)lowest + more;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
 void scratch_write(const struct scratch *s, const char *name, const char *content)

@@ -31,6 +31,14 @@ bool scratch_become_ordinary(const struct scratch *s);
  * have one. */
 bool scratch_isolate_mounts(struct scratch *s);
 
+/* In a child: the directory becomes an empty tmpfs with these mount options, in a mount namespace of its own;
+ * false as above. Then: not one byte of it is free any more, until the file "filler" is gone. */
+bool scratch_mount_small(struct scratch *s, const char *options);
+void scratch_fill(const struct scratch *s);
+
+/* In a child: no more than MORE descriptors can be opened from now on. */
+bool scratch_limit_files(unsigned more);
+
 /* Skips the test where there is no pidfd_open(2): before Linux 5.3, and under valgrind before 3.21. */
 void scratch_need_pidfd(void);
 

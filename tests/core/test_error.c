@@ -70,9 +70,10 @@ static void test_error__chooses_the_code_by_errno(void **state)
         int sys;
         enum error_code code;
     } cases[] = {
-        { ENOSPC, ERROR_STORE_FULL },    { EDQUOT, ERROR_STORE_FULL }, { EACCES, ERROR_PERM_DENIED },
-        { EPERM, ERROR_PERM_DENIED },    { EROFS, ERROR_PERM_DENIED }, { EIO, ERROR_ACTION_FAILED },
-        { ENOENT, ERROR_ACTION_FAILED }, { 0, ERROR_ACTION_FAILED },
+        { ENOSPC, ERROR_STORE_FULL },    { EDQUOT, ERROR_STORE_FULL },    { EACCES, ERROR_PERM_DENIED },
+        { EPERM, ERROR_PERM_DENIED },    { EROFS, ERROR_PERM_DENIED },    { EIO, ERROR_ACTION_FAILED },
+        { ENOENT, ERROR_ACTION_FAILED }, { 0, ERROR_ACTION_FAILED },      { EFBIG, ERROR_STORE_FULL },
+        { EMFILE, ERROR_LIMIT_REACHED }, { ENFILE, ERROR_LIMIT_REACHED },
     };
 
     (void)state;
@@ -81,6 +82,28 @@ static void test_error__chooses_the_code_by_errno(void **state)
 
         assert_int_equal(error_set_errno(&e, ERROR_ACTION_FAILED, cases[i].sys, "x"), -1);
         assert_int_equal(e.code, cases[i].code);
+    }
+}
+
+/* Of the process's own limits, which no freed space and no removed sandbox would help. */
+static void test_error__a_limit_says_how_it_is_raised(void **state)
+{
+    static const struct {
+        int sys;
+        const char *word;
+    } cases[] = {
+        { EFBIG, "ulimit -f" }, { EMFILE, "ulimit -n" }, { ENFILE, "fs.file-max" }, { ENOSPC, "disk space" }
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct error e = { 0 }, first = { 0 };
+
+        error_set_errno(&e, ERROR_INTERNAL, cases[i].sys, "x");
+        assert_non_null(strstr(error_suggestion(&e), cases[i].word));
+        error_set(&first, ERROR_SANDBOX_EXISTS, 0, "x");
+        error_set_errno(&first, ERROR_INTERNAL, cases[i].sys, "y");
+        assert_null(first.suggestion); /* the first cause wins, whole */
     }
 }
 
@@ -138,6 +161,7 @@ int main(void)
         cmocka_unit_test(test_error__the_first_cause_wins),
         cmocka_unit_test(test_error__says_why_the_system_refused),
         cmocka_unit_test(test_error__chooses_the_code_by_errno),
+        cmocka_unit_test(test_error__a_limit_says_how_it_is_raised),
         cmocka_unit_test(test_error__cuts_the_words_and_keeps_the_cause),
         cmocka_unit_test(test_error__messages_are_one_line_of_utf8),
         cmocka_unit_test(test_error__what_the_origin_knows_better_overrides_the_row),

@@ -217,6 +217,25 @@ static void test_lock__on_a_full_file_system_is_store_full(void **state)
     scratch_run_as_test(lock_on_mount, &m);
 }
 
+static int lock_without_files(void *arg)
+{
+    const struct scratch *s = arg;
+    struct error take = { 0 }, probe = { 0 };
+    int fd;
+
+    scratch_write(s, "a.op", "");
+    CHECK(scratch_limit_files(0));
+    CHECK(lock_take(s->dir, "a.op", LOCK_EXCLUSIVE, 0, &fd, &take) == -1);
+    CHECK(lock_is_held(s->dir, "a.op", &probe) == -1);
+    CHECK(take.code == ERROR_LIMIT_REACHED && probe.code == ERROR_LIMIT_REACHED);
+    return 0;
+}
+
+static void test_lock__without_a_free_descriptor_is_a_limit(void **state)
+{
+    scratch_run_as_test(lock_without_files, *state);
+}
+
 #define WITH_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 
 int main(void)
@@ -231,6 +250,7 @@ int main(void)
         WITH_SCRATCH(test_lock__says_why_when_it_cannot),
         WITH_SCRATCH(test_lock__on_a_read_only_file_system_is_perm_denied),
         WITH_SCRATCH(test_lock__on_a_full_file_system_is_store_full),
+        WITH_SCRATCH(test_lock__without_a_free_descriptor_is_a_limit),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

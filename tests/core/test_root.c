@@ -317,6 +317,34 @@ static void test_root__on_a_full_file_system_is_store_full(void **state)
     scratch_run_as_test(create_on_mount, &m);
 }
 
+static int open_with_few_files(void *arg)
+{
+    const enum root_mode *mode = arg;
+
+    for (unsigned more = 0; more < 3; more++) { /* the root, sandboxes/, locks/ */
+        struct error e = { 0 };
+        struct root root;
+
+        CHECK(scratch_limit_files(more));
+        CHECK(root_open(*mode, &root, &e) == -1);
+        CHECK(e.code == ERROR_LIMIT_REACHED);
+    }
+    return 0;
+}
+
+static void test_root__without_a_free_descriptor_is_a_limit(void **state)
+{
+    enum root_mode modes[] = { ROOT_READ, ROOT_WRITE };
+    struct error e = { 0 };
+    struct root root;
+
+    set_root(*state, "/root");
+    assert_int_equal(root_open(ROOT_WRITE, &root, &e), 0);
+    root_close(&root);
+    for (size_t i = 0; i < ARRAY_LEN(modes); i++)
+        assert_int_equal(scratch_run(open_with_few_files, &modes[i]), 0);
+}
+
 /* */
 static void test_root__names_are_1_to_32_of_few_characters(void **state)
 {
@@ -360,6 +388,7 @@ int main(void)
         WITH_SCRATCH(test_root__many_may_create_it_at_once),
         WITH_SCRATCH(test_root__on_a_read_only_file_system_is_perm_denied),
         WITH_SCRATCH(test_root__on_a_full_file_system_is_store_full),
+        WITH_SCRATCH(test_root__without_a_free_descriptor_is_a_limit),
         cmocka_unit_test(test_root__names_are_1_to_32_of_few_characters),
     };
 

@@ -72,6 +72,8 @@ static int memory_commit(void *self, const char *name, const struct journal_guar
             *after = *r;
         return 0;
     }
+    if (m->full && !guard->ends)
+        return error_set(e, ERROR_STORE_FULL, 0, "nothing new can be begun");
     for (size_t i = 0; i < count; i++) {
         struct journal_entry entry = entries[i];
 

@@ -28,6 +28,7 @@ struct memory_journal { /* { 0 } is an empty one */
     int calls;
     int fail_at; /* the number of the commit call that fails; 0: none */
     enum memory_fault fault;
+    bool full;       /* only what ends something is taken */
     int64_t boot_ms; /* time the next entries carry; the fake host moves it on */
     const char *boot_id;
     struct process_id self;

@@ -112,6 +112,7 @@ struct fake_guest { /* what the world is like */
     bool ready;
     int again;           /* steps that ask to come back so many times first */
     const char *failing; /* the step that fails */
+    bool lost;           /* and says that nothing is left */
     bool observe_fails;
     const char *says; /* the observation's words */
     int more_facts;   /* outputs of the step "spawn", besides the pid */
@@ -129,6 +130,7 @@ static enum step_result finish(struct fake_guest *g, const char *step, struct st
     }
     if (g->failing != NULL && strcmp(g->failing, step) == 0) {
         error_set(e, ERROR_ACTION_FAILED, 0, "%s went wrong", step);
+        c->outcome = g->lost ? EV_LOST : EV_NONE;
         return STEP_FAILED;
     }
     return STEP_DONE;
@@ -168,7 +170,7 @@ static enum step_result desktop(void *self, struct step_context *c, struct error
 
     g->ready = r == STEP_DONE;
     g->session = g->session && r != STEP_FAILED;
-    c->outcome = EV_GUEST_READY;
+    c->outcome = r == STEP_FAILED ? c->outcome : EV_GUEST_READY;
     c->note = "all is well";
     return r;
 }
@@ -451,6 +453,29 @@ static void test_engine__a_failed_step_is_the_state_and_the_reason(void **state)
     }
 }
 
+/* stopped again, its next command would be the start that failed. */
+static void test_engine__a_start_that_finds_nothing_is_broken(void **state)
+{
+    static const char *const failing[] = { "spawn", "desktop" };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(failing); i++) {
+        struct world w;
+        struct engine_look l;
+        struct error e = { 0 };
+
+        world_init(&w);
+        must(&w, CREATE);
+        w.guest.failing = failing[i];
+        w.guest.lost = true;
+        assert_int_equal(command(&w, START, &l, &e), -1);
+        assert_int_equal(e.code, ERROR_ACTION_FAILED);
+        assert_int_equal(l.place, FSM_BROKEN);
+        assert_string_equal(l.record.reason, e.message);
+        assert_int_equal(look(&w, &l), FSM_BROKEN);
+    }
+}
+
 static void test_engine__a_stop_that_failed_without_proof_stays_a_stop(void **state)
 {
     struct world w;
@@ -552,6 +577,60 @@ static void test_engine__a_fenced_owner_writes_nothing_more(void **state)
 
     /* ... and wakes up. */
     assert_int_equal(memory_journal_ops.commit(&w.journal, "demo", &old_token, &late, 1, NULL, &e), 0);
+}
+
+/* What the journal keeps room for: everything but to begin something new. */
+static void test_engine__on_a_full_disk_whatever_is_there_can_be_ended(void **state)
+{
+    struct world w;
+    struct engine_look l;
+    struct error start = { 0 }, refused = { 0 }, create = { 0 };
+
+    (void)state;
+    world_init(&w);
+    must(&w, CREATE);
+    w.journal.full = true;
+    assert_int_equal(command(&w, START, &l, &start), -1);
+    assert_int_equal(start.code, ERROR_STORE_FULL);
+    assert_int_equal(l.place, FSM_STOPPED);
+    w.journal.full = false;
+    must(&w, START);
+    w.journal.full = true;
+    assert_int_equal(command(&w, REMOVE, &l, &refused), -1); /* a refusal is right without its entry */
+    assert_int_equal(refused.code, ERROR_INVALID_STATE);
+    assert_int_equal(must(&w, STOP), FSM_STOPPED);
+    assert_int_equal(must(&w, REMOVE), FSM_MISSING);
+    assert_int_equal(command(&w, CREATE, &l, &create), -1);
+    assert_int_equal(create.code, ERROR_STORE_FULL);
+    assert_false(w.guest.files);
+}
+
+/* A start that had begun is failed, seen dead, and cancelled. */
+static void test_engine__on_a_full_disk_what_happened_is_recorded(void **state)
+{
+    struct world w;
+    struct engine_look l;
+    struct error e = { 0 };
+    int lock = -1;
+
+    (void)state;
+    world_init(&w);
+    must(&w, CREATE);
+    must(&w, START);
+    w.journal.full = true;
+    w.guest.session = false;
+    assert_int_equal(look(&w, &l), FSM_STOPPED);
+    w.journal.full = false;
+    w.journal.fail_at = w.journal.calls + 2; /* the owner dies after the begin */
+    assert_int_equal(command(&w, START, &l, &e), -1);
+    w.journal.fail_at = 0;
+    w.journal.full = true;
+    w.host.op_held_by_other = true;
+    assert_int_equal(look(&w, &l), FSM_STARTING);
+    assert_int_equal(engine_cancel(&w.engine, &w.subject, &l, &lock, &(struct error){ 0 }), 1);
+    assert_int_equal(l.place, FSM_STOPPING);
+    w.host.locks_out = 0; /* ours */
+    assert_int_equal(must(&w, STOP), FSM_STOPPED);
 }
 
 static void test_engine__again_waits_and_the_bound_ends_it(void **state)
@@ -826,10 +905,13 @@ int main(void)
         cmocka_unit_test(test_engine__a_refusal_is_recorded_once_and_changes_nothing),
         cmocka_unit_test(test_engine__missing_and_existing_are_told_apart),
         cmocka_unit_test(test_engine__a_failed_step_is_the_state_and_the_reason),
+        cmocka_unit_test(test_engine__a_start_that_finds_nothing_is_broken),
         cmocka_unit_test(test_engine__a_stop_that_failed_without_proof_stays_a_stop),
         cmocka_unit_test(test_engine__a_stop_that_failed_on_a_dead_guest_is_stopped),
         cmocka_unit_test(test_engine__every_commit_may_be_the_last),
         cmocka_unit_test(test_engine__a_fenced_owner_writes_nothing_more),
+        cmocka_unit_test(test_engine__on_a_full_disk_whatever_is_there_can_be_ended),
+        cmocka_unit_test(test_engine__on_a_full_disk_what_happened_is_recorded),
         cmocka_unit_test(test_engine__again_waits_and_the_bound_ends_it),
         cmocka_unit_test(test_engine__a_dead_guest_is_seen_by_the_next_look),
         cmocka_unit_test(test_engine__a_look_that_was_too_late_forgets_what_it_saw),

@@ -34,12 +34,18 @@ struct journal *lab_open(const struct scratch *s)
     return j;
 }
 
-int lab_commit(struct journal *j, const char *name, const struct journal_entry *entries, size_t count)
+static int commit(struct journal *j, const char *name, bool ends, const struct journal_entry *entries,
+                  size_t count)
 {
-    static const struct journal_guard none;
+    struct journal_guard guard = { .ends = ends };
     struct error e = { 0 };
 
-    return report(journal_lmdb_ops.commit(j, name, &none, entries, count, NULL, &e), &e);
+    return report(journal_lmdb_ops.commit(j, name, &guard, entries, count, NULL, &e), &e);
+}
+
+int lab_commit(struct journal *j, const char *name, const struct journal_entry *entries, size_t count)
+{
+    return commit(j, name, false, entries, count);
 }
 
 int lab_run(struct journal *j, const char *name, const char *command, const char *from, const char *working,
@@ -70,9 +76,10 @@ int lab_run(struct journal *j, const char *name, const char *command, const char
     end.kind = JOURNAL_END;
 
     const struct journal_entry first[] = { op, move, begin }, last[] = { done, moved, end };
-    int r = lab_commit(j, name, first, ARRAY_LEN(first));
+    bool ends = strcmp(command, "stop") == 0 || strcmp(command, "remove") == 0;
+    int r = commit(j, name, ends, first, ARRAY_LEN(first));
 
-    return r == 1 ? lab_commit(j, name, last, ARRAY_LEN(last)) : r;
+    return r == 1 ? commit(j, name, true, last, ARRAY_LEN(last)) : r;
 }
 
 int lab_create(struct journal *j, const char *name)

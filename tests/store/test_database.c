@@ -1,10 +1,13 @@
 /* The environment: creation, locks, growth, room on the disk, what others may not inherit. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -475,21 +478,12 @@ static void test_database__nothing_is_inherited_over_exec(void **state)
 
 /* --- file systems -------------------------------------------------------------------------------------- */
 
-static int mount_small(struct scratch *s, const char *options, unsigned long flags)
-{
-    if (!scratch_isolate_mounts(s) || mount("tmpfs", s->path, "tmpfs", flags, options) < 0)
-        return -1;
-    close(s->dir);
-    s->dir = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return s->dir;
-}
-
 static int read_on_read_only(void *arg)
 {
     struct scratch *s = arg;
     struct error e = { 0 };
 
-    if (mount_small(s, "size=4m", 0) < 0)
+    if (!scratch_mount_small(s, "size=4m"))
         return SCRATCH_SKIP;
     CHECK(create(s) == 0);
     CHECK(unlinkat(s->dir, "journal/turn", 0) == 0); /* the locks need not even be there */
@@ -508,16 +502,6 @@ static void test_database__is_read_on_a_read_only_file_system(void **state)
     scratch_run_as_test(read_on_read_only, *state);
 }
 
-static void fill_disk(const struct scratch *s)
-{
-    static const char block[4096];
-    int fd = openat(s->dir, "filler", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-
-    while (write(fd, block, sizeof(block)) > 0)
-        ;
-    close(fd);
-}
-
 /* Design, "256 kB reserved": with no free byte left "it failed, the disk is full" can be recorded. */
 static int write_on_full(void *arg)
 {
@@ -525,13 +509,13 @@ static int write_on_full(void *arg)
     struct error e = { 0 };
     unsigned rows = 1000;
 
-    if (mount_small(s, "size=2m", 0) < 0)
+    if (!scratch_mount_small(s, "size=2m"))
         return SCRATCH_SKIP;
     CHECK(create(s) == 0);
     struct database *db = must_open(s, false, 0);
 
     CHECK(database_write(db, put_one, (void *)(uintptr_t) "second", &e) == 1);
-    fill_disk(s);
+    scratch_fill(s);
     for (int i = 0; i < 8; i++)
         CHECK(database_write(db, put_one, (void *)(uintptr_t) "third", &e) == 1);
     CHECK(database_write(db, put_much, &rows, &e) == -1);
@@ -555,9 +539,9 @@ static int create_on_full(void *arg)
 {
     struct scratch *s = arg;
 
-    if (mount_small(s, "size=64k", 0) < 0)
+    if (!scratch_mount_small(s, "size=64k"))
         return SCRATCH_SKIP;
-    fill_disk(s);
+    scratch_fill(s);
     CHECK(create(s) == ERROR_STORE_FULL);
     CHECK(!scratch_exists(s, "journal"));
     CHECK(!scratch_exists(s, ".tmp-journal"));
@@ -569,6 +553,128 @@ static int create_on_full(void *arg)
 static void test_database__a_full_disk_leaves_no_half_journal(void **state)
 {
     scratch_run_as_test(create_on_full, *state);
+}
+
+/* --- limits of the process ----------------------------------------------------------------------------- */
+
+static bool set_limit(int which, rlim_t most)
+{
+    struct rlimit limit;
+
+    if (getrlimit(which, &limit) < 0)
+        return false;
+    limit.rlim_cur = most;
+    return setrlimit(which, &limit) == 0;
+}
+
+/* False where this process is larger already, as the sanitizers make it. */
+static bool limit_address_space(rlim_t most)
+{
+    const size_t some = 32 << 20;
+    void *map = set_limit(RLIMIT_AS, most)
+                    ? mmap(NULL, some, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                    : MAP_FAILED;
+
+    return map != MAP_FAILED && munmap(map, some) == 0;
+}
+
+static int work_in_little_address_space(void *arg)
+{
+    static const rlim_t limits[] = { UINT64_C(3) << 30, 256 << 20, 96 << 20 };
+    const struct scratch *s = arg;
+    unsigned rows = 3000; /* more than the smallest map */
+
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+        if (!limit_address_space(limits[i]))
+            return SCRATCH_SKIP;
+        struct database *db = must_open(s, false, 0);
+
+        CHECK(database_write(db, put_much, &rows, &(struct error){ 0 }) == 1);
+        database_close(db);
+        db = must_open(s, true, 0);
+        CHECK(strcmp(read_one(db), "first") == 0);
+        database_close(db);
+    }
+    return 0;
+}
+
+static void test_database__needs_no_more_address_space_than_there_is(void **state)
+{
+    assert_int_equal(create(*state), 0);
+    scratch_run_as_test(work_in_little_address_space, *state);
+}
+
+static int write_much(void *arg)
+{
+    unsigned rows = 3000;
+    struct database *db = must_open(arg, false, 0);
+
+    CHECK(database_write(db, put_much, &rows, &(struct error){ 0 }) == 1);
+    database_close(db);
+    return 0;
+}
+
+/* The other one has a map of 4 GiB, and says so in the file. */
+static int follow_in_little_address_space(void *arg)
+{
+    if (!limit_address_space(96 << 20))
+        return SCRATCH_SKIP;
+    struct database *db = must_open(arg, false, SMALL_MAP);
+
+    CHECK(set_limit(RLIMIT_AS, RLIM_INFINITY));
+    CHECK(scratch_run(write_much, arg) == 0);
+    CHECK(set_limit(RLIMIT_AS, 96 << 20));
+    CHECK(strcmp(read_one(db), "first") == 0);
+    CHECK(database_write(db, put_one, (void *)(uintptr_t) "second", &(struct error){ 0 }) == 1);
+    database_close(db);
+    return 0;
+}
+
+static void test_database__follows_a_larger_map_as_far_as_it_can(void **state)
+{
+    assert_int_equal(create(*state), 0);
+    scratch_run_as_test(follow_in_little_address_space, *state);
+}
+
+static int write_to_the_limit(void *arg)
+{
+    const struct scratch *s = arg;
+    struct stat st;
+    struct error e = { 0 };
+    unsigned rows = 1000;
+
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(create(s) == 0);
+    CHECK(fstatat(s->dir, "journal/data.mdb", &st, 0) == 0);
+    /* behind the end of the file (EFBIG), inside of what is written (LMDB: EIO), at the end of a page */
+    for (rlim_t more = 0; more <= 8192; more += 2048) {
+        struct database *db = must_open(s, false, 0);
+
+        e = (struct error){ 0 };
+        CHECK(set_limit(RLIMIT_FSIZE, (rlim_t)st.st_size + more));
+        CHECK(database_write(db, put_much, &rows, &e) == -1);
+        CHECK(e.code == ERROR_STORE_FULL && strstr(error_suggestion(&e), "ulimit -f") != NULL);
+        CHECK(strcmp(read_one(db), "first") == 0);
+        CHECK(set_limit(RLIMIT_FSIZE, RLIM_INFINITY));
+        database_close(db);
+    }
+    return 0;
+}
+
+static void test_database__at_the_limit_of_file_sizes_is_full(void **state)
+{
+    scratch_run_as_test(write_to_the_limit, *state);
+}
+
+static int write_to_the_limit_in_memory(void *arg)
+{
+    return scratch_mount_small(arg, "size=4m") ? write_to_the_limit(arg) : SCRATCH_SKIP;
+}
+
+/* There fallocate(2) has that limit, too. */
+static void test_database__at_the_limit_of_file_sizes_in_memory_is_full(void **state)
+{
+    scratch_run_as_test(write_to_the_limit_in_memory, *state);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
@@ -595,6 +701,10 @@ int main(void)
         TEST(test_database__is_read_on_a_read_only_file_system),
         TEST(test_database__has_room_on_a_full_disk),
         TEST(test_database__a_full_disk_leaves_no_half_journal),
+        TEST(test_database__needs_no_more_address_space_than_there_is),
+        TEST(test_database__follows_a_larger_map_as_far_as_it_can),
+        TEST(test_database__at_the_limit_of_file_sizes_is_full),
+        TEST(test_database__at_the_limit_of_file_sizes_in_memory_is_full),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

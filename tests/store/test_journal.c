@@ -1,4 +1,5 @@
 /* The journal as its callers see it: guards, folds, walks, verification, versions. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,80 @@ static void test_journal__a_missing_root_reads_as_empty(void **state)
     (void)state;
     assert_int_equal(journal_open(&root, JOURNAL_READ, &j, &e), 0);
     assert_null(j);
+}
+
+static void check_lost(const struct root *root, enum journal_mode mode)
+{
+    struct journal *j = NULL;
+    struct error e = { 0 };
+
+    assert_int_equal(journal_open(root, mode, &j, &e), -1);
+    assert_null(j);
+    assert_int_equal(e.code, ERROR_STORE_CORRUPT);
+    assert_non_null(strstr(e.message, "journal/ is missing"));
+    assert_non_null(strstr(error_suggestion(&e), "backup"));
+    assert_int_equal(faccessat(root->dir, "journal", F_OK, 0), -1);
+}
+
+/* Somebody removed the journal and left the sandboxes: a new one would know nothing of what is running. */
+static void test_journal__one_that_is_missing_beside_sandboxes_is_lost(void **state)
+{
+    struct scratch *s = *state;
+    struct journal_verdict verdict;
+    struct root root;
+
+    assert_int_equal(mkdirat(s->dir, "sandboxes", 0700), 0);
+    assert_int_equal(mkdirat(s->dir, "sandboxes/demo", 0700), 0);
+    scratch_write(s, "sandboxes/demo/sandbox.json", "{}\n");
+    lab_root(s, &root);
+    root.sandboxes = openat(s->dir, "sandboxes", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    check_lost(&root, JOURNAL_READ);
+    check_lost(&root, JOURNAL_WRITE);
+    assert_int_equal(journal_verify(&root, &verdict, &(struct error){ 0 }), 0);
+    assert_false(verdict.verified);
+    close(root.sandboxes);
+}
+
+static void test_journal__what_is_no_sandbox_does_not_miss_one(void **state)
+{
+    struct scratch *s = *state;
+    struct journal *j = NULL;
+    struct error e = { 0 };
+    struct root root;
+
+    assert_int_equal(mkdirat(s->dir, "sandboxes", 0700), 0);
+    assert_int_equal(mkdirat(s->dir, "sandboxes/empty", 0700), 0);
+    assert_int_equal(mkdirat(s->dir, "sandboxes/.gone-1", 0700), 0);
+    scratch_write(s, "sandboxes/.gone-1/sandbox.json", "{}\n");
+    scratch_write(s, "sandboxes/sandbox.json", "{}\n");
+    assert_int_equal(symlinkat(".gone-1", s->dir, "sandboxes/link"), 0);
+    lab_root(s, &root);
+    root.sandboxes = openat(s->dir, "sandboxes", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(journal_open(&root, JOURNAL_READ, &j, &e), 0);
+    assert_int_equal(journal_open(&root, JOURNAL_WRITE, &j, &e), 1);
+    journal_close(j);
+    close(root.sandboxes);
+}
+
+static int open_without_files(void *arg)
+{
+    for (unsigned more = 0; more < 4; more++) { /* the directory, two locks, data.mdb */
+        struct journal *j;
+        struct error e = { 0 };
+        struct root root;
+
+        lab_root(arg, &root);
+        CHECK(scratch_limit_files(more));
+        CHECK(journal_open(&root, JOURNAL_READ, &j, &e) == -1);
+        CHECK(e.code == ERROR_LIMIT_REACHED);
+    }
+    return 0;
+}
+
+static void test_journal__without_a_free_descriptor_is_a_limit(void **state)
+{
+    journal_close(lab_open(*state));
+    scratch_run_as_test(open_without_files, *state);
 }
 
 static void test_journal__a_reader_does_not_write(void **state)
@@ -667,6 +742,80 @@ static void test_journal__version_1_is_read_and_continued(void **state)
     assert_true(lab_verify(s, NULL));
 }
 
+/* --- a full disk --------------------------------------------------------------------------------------- */
+
+#define FULL_SANDBOXES 20
+
+static int commit_one(struct journal *j, const struct journal_entry *entry, bool ends)
+{
+    struct journal_guard guard = { .ends = ends };
+    struct error e = { 0 };
+    int r = journal_lmdb_ops.commit(j, entry->name, &guard, entry, 1, NULL, &e);
+
+    return r < 0 ? -(int)e.code : r;
+}
+
+/* A run's two entries. 1, or the negative code of the first. */
+static int exec_once(struct journal *j, const char *name)
+{
+    struct journal_entry entry = {
+        .kind = JOURNAL_EXEC, .name = name, .phase = "begin", .word = "true", .argc = 1, .attempt = 1
+    };
+    int begun = commit_one(j, &entry, false);
+
+    entry.phase = "done";
+    return begun == 1 ? commit_one(j, &entry, true) : begun;
+}
+
+static void name_it(char name[8], int number)
+{
+    snprintf(name, 8, "s%d", number);
+}
+
+static int end_all_on_a_full_disk(void *arg)
+{
+    struct scratch *s = arg;
+    char name[8];
+    int r = 1;
+
+    if (!scratch_mount_small(s, "size=4m"))
+        return SCRATCH_SKIP;
+    struct journal *j = lab_open(s);
+
+    for (int i = 0; i < FULL_SANDBOXES; i++) {
+        name_it(name, i);
+        CHECK(lab_create(j, name) == 1 && lab_start(j, name) == 1);
+    }
+    scratch_fill(s);
+    for (int i = 0; i < 5000 && r == 1; i++)
+        r = exec_once(j, "s0");
+    CHECK(r == -ERROR_STORE_FULL);
+    struct journal_entry
+        refused = { .kind = JOURNAL_REFUSED, .name = "s0", .event = "start", .state = "running" },
+        created = { .kind = JOURNAL_OP, .name = "new", .id = "1", .command = "create", .token = "t" };
+
+    CHECK(commit_one(j, &refused, false) == -ERROR_STORE_FULL);
+    CHECK(commit_one(j, &created, false) == -ERROR_STORE_FULL);
+    CHECK(strcmp(lab_state(j, "new"), "missing") == 0);
+    for (int i = 0; i < FULL_SANDBOXES; i++) {
+        name_it(name, i);
+        CHECK(lab_stop(j, name) == 1);
+        CHECK(lab_remove(j, name) == 1);
+    }
+    CHECK(unlinkat(s->dir, "filler", 0) == 0);
+    CHECK(commit_one(j, &created, false) == 1); /* the room is kept anew */
+    journal_close(j);
+    CHECK(lab_verify(s, NULL));
+    return 0;
+}
+
+/* The last half of what is kept on the disk is for what frees it: runs, refusals and creates cannot use it
+ * up. */
+static void test_journal__stop_and_remove_work_however_full_the_disk_is(void **state)
+{
+    scratch_run_as_test(end_all_on_a_full_disk, *state);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
 
 int main(void)
@@ -674,6 +823,9 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         TEST(test_journal__a_missing_one_reads_as_empty),
         TEST(test_journal__a_missing_root_reads_as_empty),
+        TEST(test_journal__one_that_is_missing_beside_sandboxes_is_lost),
+        TEST(test_journal__what_is_no_sandbox_does_not_miss_one),
+        TEST(test_journal__without_a_free_descriptor_is_a_limit),
         TEST(test_journal__a_reader_does_not_write),
         TEST(test_journal__remembers_what_was_committed),
         TEST(test_journal__a_guard_that_does_not_hold_changes_nothing),
@@ -688,6 +840,7 @@ int main(void)
         TEST(test_journal__rows_that_do_not_agree_are_no_answer),
         TEST(test_journal__a_newer_format_is_read_and_not_written),
         TEST(test_journal__version_1_is_read_and_continued),
+        TEST(test_journal__stop_and_remove_work_however_full_the_disk_is),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
