@@ -39,7 +39,7 @@ struct provider_place {
     const char *name;
     const char *source;               /* clone: the source's name, else NULL */
     const struct facts *source_facts; /* and what is recorded of it */
-    int op_lock;  /* the op lock during an operation, else -1: children that change things inherit it */
+    int op_lock; /* the op lock during an operation, else -1: children that change things inherit it */
 };
 
 enum exec_delivery { EXEC_NOT_SENT, EXEC_SENT, EXEC_FINISHED };
@@ -47,10 +47,13 @@ enum exec_delivery { EXEC_NOT_SENT, EXEC_SENT, EXEC_FINISHED };
 struct exec_request {
     bool own_binary;            /* run this agent-desktop; argv[0] is "agent-desktop" */
     char *const *argv;          /* NULL-terminated bytes, passed on exactly */
-    int streams[3];             /* the caller's 0, 1, 2 */
+    int streams[3];             /* the caller's 0, 1, 2; -1: /dev/null. A directory is INVALID_ARGS */
     int timeout_ms;             /* then SIGTERM, 2 s, SIGKILL to the whole command, and TIMEOUT */
     const volatile int *signal; /* set by a handler: forwarded once, then as for the time limit */
-    int signal_fd;              /* becomes readable when *signal was set; -1 */
+    int signal_fd;              /* becomes readable when *signal was set, or suspend() is due; -1 */
+    /* Ctrl-Z: called when signal_fd is readable while *signal is 0, to stop the caller until it is continued.
+     * Meanwhile the command's process group is stopped; the time limit goes on. NULL: never due. */
+    void (*suspend)(void);
 };
 
 struct exec_result {

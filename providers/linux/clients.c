@@ -344,14 +344,22 @@ bool clients_accept(struct clients *c, int listen, const struct clients_view *vi
     }
 }
 
+/* Ctrl-Z and what follows it: no end of the command, so its status is not to be held back. */
+static bool is_pause(int number)
+{
+    return number == SIGSTOP || number == SIGCONT;
+}
+
 static void signal_command(struct clients *c, struct client *client, int number)
 {
     if (number < 1 || number > SIGRTMAX || client->phase != CLIENT_RUNNING)
         return;
-    /* Who belongs to it is asked before: the signal may end the leader, and with it the trace to a child
-     * in another group. */
-    family_remember(&c->family, client->leader);
-    client->signaled = true;
+    if (!is_pause(number)) {
+        /* Who belongs to it is asked before: the signal may end the leader, and with it the trace to a child
+         * in another group. */
+        family_remember(&c->family, client->leader);
+        client->signaled = true;
+    }
     /* A child that has not come to setsid() yet has no group, but has the signal blocked and pending. */
     if (kill(-client->leader, number) < 0 && errno == ESRCH)
         kill(client->leader, number);

@@ -6,8 +6,9 @@
  *   client: struct control_request, with descriptors (exec: 0, 1, 2, a sealed memfd with the NUL-separated
  *           argv and environment additions, the working binary or none) in SCM_RIGHTS
  *   server: struct control_reply; for exec at the end: the wait status, or why it could not be run
- *   client: one byte = a signal number for the command's process group, after which the status is held
- *           back until all that came from the command has ended; hang-up (also shutdown(SHUT_WR), which
+ *   client: one byte = a signal number for the command's process group, after which (but for those that
+ *           only stop and continue it) the status is held back until all that came from the command has
+ *           ended; hang-up (also shutdown(SHUT_WR), which
  *           still lets the status through) = SIGKILL to all of it; before the request was read: it never runs
  * Both ends are the same build or not: the first member is a version; the server refuses a newer one. */
 #ifndef PROVIDERS_LINUX_CONTROL_H

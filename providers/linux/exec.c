@@ -24,6 +24,7 @@
 #include "providers/linux/session.h"
 
 #define CONNECT_MS     2000
+#define GREET_MS       10000             /* a supervisor that is not stuck answers within milliseconds */
 #define GRACE_MS       2000              /* between SIGTERM (or the caller's signal) and SIGKILL */
 #define KILL_MS        2000              /* for the supervisor to tell that all is gone */
 #define WORDS_SIZE_MAX (2 * 1024 * 1024) /* execve(2) takes no more with the usual stack limit */
@@ -43,11 +44,25 @@ struct execution {
 
 /* --- what is sent --------------------------------------------------------------------------------------- */
 
+/* A directory would be a way into the host's tree: its ".." leads on. */
+static int check_stream(int fd, int number, struct error *e)
+{
+    static const char *const names[] = { "stdin", "stdout", "stderr" };
+    struct stat st;
+
+    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
+        return error_set(e, ERROR_INVALID_ARGS, 0, "%s is a directory, which is not passed on",
+                         names[number]);
+    return 0;
+}
+
 /* A stream the caller has closed would arrive as some descriptor of ours. */
 static int choose_streams(struct execution *x, struct error *e)
 {
     for (int i = 0; i < 3; i++) {
         x->streams[i] = x->request->streams[i];
+        if (check_stream(x->streams[i], i, e) < 0)
+            return -1;
         if (x->streams[i] >= 0 && fcntl(x->streams[i], F_GETFD) >= 0)
             continue;
         if (x->null < 0)
@@ -243,14 +258,21 @@ static int wait_reply(const struct execution *x, int ms, struct control_reply *r
     return control_receive(x->control, ms, reply, &ignored);
 }
 
+/* That the supervisor is gone is found by who waits for its reply. */
+static void forward(const struct execution *x, int number)
+{
+    unsigned char byte = (unsigned char)number;
+
+    (void)send(x->control, &byte, 1, MSG_NOSIGNAL);
+}
+
 /* The signal, some time to act on it, then hang-up: whatever is left of the command is killed. The supervisor
  * answers only when nothing of it lives any more. */
 static int end_command(const struct execution *x, int number, struct control_reply *reply)
 {
-    unsigned char byte = (unsigned char)number;
     int r;
 
-    (void)send(x->control, &byte, 1, MSG_NOSIGNAL);
+    forward(x, number);
     r = wait_reply(x, GRACE_MS, reply);
     if (r != 0)
         return r;
@@ -285,19 +307,44 @@ static int interrupt(struct execution *x, struct error *e)
 
 enum news { NEWS_REPLY, NEWS_SIGNAL, NEWS_TIME_OUT, NEWS_LOST };
 
-/* Waits for the reply, the caller's signal or the time limit. */
-static enum news wait_news(const struct execution *x, struct control_reply *reply)
+/* The command has no part in the caller's terminal, so Ctrl-Z does not reach it by itself. */
+static void suspend(const struct execution *x)
+{
+    bool sent = x->out->delivery == EXEC_SENT;
+
+    if (sent)
+        forward(x, SIGSTOP);
+    x->request->suspend();
+    if (sent)
+        forward(x, SIGCONT);
+}
+
+/* True when the caller's signal is to end the command. What woke us is taken first: a signal that comes after
+ * the look at it wakes us again. */
+static bool take_signal(const struct execution *x)
+{
+    char bytes[64];
+
+    (void)!read(x->request->signal_fd, bytes, sizeof(bytes));
+    if (x->request->suspend == NULL || *x->request->signal != 0)
+        return true;
+    suspend(x);
+    return false;
+}
+
+/* Waits for the reply, the caller's signal or the end of the time. */
+static enum news wait_news(const struct execution *x, int64_t end_ms, struct control_reply *reply)
 {
     struct pollfd polls[2] = { { .fd = x->control, .events = POLLIN },
                                { .fd = x->request->signal_fd, .events = POLLIN } };
 
     for (;;) {
-        int64_t left = x->end_ms - clock_mono_ms();
+        int64_t left = end_ms - clock_mono_ms();
         int n = poll(polls, ARRAY_LEN(polls), left > 0 ? (int)left : 0);
 
         if (n > 0 && polls[0].revents != 0)
             return wait_reply(x, 0, reply) == 1 ? NEWS_REPLY : NEWS_LOST;
-        if (n > 0 && polls[1].revents != 0)
+        if (n > 0 && polls[1].revents != 0 && take_signal(x))
             return NEWS_SIGNAL;
         if (n == 0 && left <= 0)
             return NEWS_TIME_OUT;
@@ -310,7 +357,7 @@ static int wait_command(struct execution *x, struct error *e)
 {
     struct control_reply reply;
 
-    switch (wait_news(x, &reply)) {
+    switch (wait_news(x, x->end_ms, &reply)) {
     case NEWS_REPLY:
         return take_reply(x, &reply, e);
     case NEWS_SIGNAL:
@@ -328,11 +375,12 @@ static int wait_command(struct execution *x, struct error *e)
 static int greet(struct execution *x, struct error *e)
 {
     const struct control_request ping = { .version = CONTROL_VERSION, .kind = CONTROL_PING };
+    int64_t end_ms = clock_mono_ms() + GREET_MS;
     struct control_reply reply;
 
     if (control_send(x->control, &ping, NULL, 0, e) < 0)
         return not_delivered(x, e);
-    switch (wait_news(x, &reply)) {
+    switch (wait_news(x, x->end_ms < end_ms ? x->end_ms : end_ms, &reply)) {
     case NEWS_REPLY:
         return reply.answer == CONTROL_OK ? 0 : take_reply(x, &reply, e);
     case NEWS_SIGNAL:

@@ -378,11 +378,27 @@ static int spawn(struct linux_sandbox *s, struct session_start *start, const str
     return 0;
 }
 
-static int require_dir(struct linux_sandbox *s, struct error *e)
+/* Nothing is left to be started, and what stands in its place is not ours. */
+static bool is_lost(const struct linux_sandbox *s)
+{
+    struct stat st;
+
+    if (s->place->root->sandboxes < 0)
+        return true;
+    if (fstatat(s->place->root->sandboxes, s->place->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT;
+    return !S_ISDIR(st.st_mode);
+}
+
+static int require_dir(struct linux_sandbox *s, struct step_context *c, struct error *e)
 {
     int found = linux_sandbox_open_dir(s, e);
 
-    return found == 0 ? error_set(e, ERROR_ACTION_FAILED, 0, "'%s' is gone", s->path) : found;
+    if (found > 0)
+        return 0;
+    if (is_lost(s))
+        c->outcome = EV_LOST;
+    return found < 0 ? -1 : error_set(e, ERROR_ACTION_FAILED, 0, "'%s' is gone", s->path);
 }
 
 static enum step_result step_spawn(void *self, struct step_context *c, struct error *e)
@@ -390,7 +406,7 @@ static enum step_result step_spawn(void *self, struct step_context *c, struct er
     struct linux_sandbox *s = self;
     struct session_look look;
     struct session_start *start;
-    int adopted = require_dir(s, e) < 0 ? -1 : adopt(s, c->outputs, &look, e);
+    int adopted = require_dir(s, c, e) < 0 ? -1 : adopt(s, c->outputs, &look, e);
 
     if (adopted != 0)
         return adopted < 0 ? STEP_FAILED : STEP_DONE;
@@ -510,7 +526,7 @@ static enum step_result step_desktop(void *self, struct step_context *c, struct 
     struct session_start *start = s->starting;
     int r;
 
-    if (require_dir(s, e) < 0)
+    if (require_dir(s, c, e) < 0)
         return STEP_FAILED;
     if (start == NULL)
         return follow_start(s, c, e);

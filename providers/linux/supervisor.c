@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -45,7 +46,14 @@ enum phase {
     PHASE_OVER
 };
 
-enum { POLL_SIGNALS, POLL_LISTEN, POLL_GO, POLL_SERVICES, POLL_CLIENTS = POLL_SERVICES + SERVICE_COUNT };
+enum {
+    POLL_SIGNALS,
+    POLL_LISTEN,
+    POLL_GO,
+    POLL_RUN_LOCK,
+    POLL_SERVICES,
+    POLL_CLIENTS = POLL_SERVICES + SERVICE_COUNT
+};
 
 struct session { /* all that PID 1 knows; made once, at the start */
     const struct supervisor *s;
@@ -54,6 +62,7 @@ struct session { /* all that PID 1 knows; made once, at the start */
     int64_t deadline_ms; /* of the phase; -1: none */
     int exit_status;
     int signals;
+    int lock_watch; /* inotify, on the run lock */
     bool scoped;
     bool reported;
     bool killed;
@@ -132,19 +141,30 @@ static void fail(struct session *d, const struct error *e)
     begin_stop(d, 1, FAILURE_GRACE_MS);
 }
 
-static void stop(struct session *d)
+/* WHY: a clause, for the log and for a start that is not over. */
+static void stop(struct session *d, const char *why)
 {
     struct error e = { 0 };
 
     if (d->phase == PHASE_STOPPING)
         return;
     if (!d->reported) {
-        error_set(&e, ERROR_ACTION_FAILED, 0, "the sandbox was stopped while it started");
+        error_set(&e, ERROR_ACTION_FAILED, 0, "%s while it started", why);
         fail(d, &e);
         return;
     }
-    log_line(SUPERVISOR_ENDED, "it was stopped");
+    log_line(SUPERVISOR_ENDED, why);
     begin_stop(d, 0, STOP_GRACE_MS);
+}
+
+/* A session whose lock has no name any more, deleted alone or with the whole state root, is one that no
+ * command finds: it would live for ever, next to a second one. */
+static void check_run_lock(struct session *d)
+{
+    struct stat st;
+
+    if (fstat(FD_RUN_LOCK, &st) == 0 && st.st_nlink == 0)
+        stop(d, "its run lock was removed");
 }
 
 /* --- children --------------------------------------------------------------------------------------- */
@@ -177,7 +197,16 @@ static void take_signals(struct session *d)
 
     while (read(d->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
         if (info.ssi_signo == SIGTERM)
-            stop(d);
+            stop(d, "it was stopped");
+}
+
+static void take_lock_changes(struct session *d)
+{
+    _Alignas(struct inotify_event) char bytes[1024];
+
+    while (read(d->lock_watch, bytes, sizeof(bytes)) > 0)
+        ; /* that something changed is all they tell */
+    check_run_lock(d);
 }
 
 /* The host has recorded us; or it is gone and nobody knows of us, which must not be. */
@@ -281,6 +310,7 @@ static int fill_polls(struct session *d)
     d->polls[POLL_SIGNALS] = (struct pollfd){ .fd = d->signals, .events = POLLIN };
     d->polls[POLL_LISTEN] = (struct pollfd){ .fd = d->clients.full ? -1 : FD_LISTEN, .events = POLLIN };
     d->polls[POLL_GO] = (struct pollfd){ .fd = d->phase == PHASE_WAITING ? FD_GO : -1, .events = POLLIN };
+    d->polls[POLL_RUN_LOCK] = (struct pollfd){ .fd = d->lock_watch, .events = POLLIN };
     for (int i = 0; i < SERVICE_COUNT; i++)
         d->polls[POLL_SERVICES + i] =
             (struct pollfd){ .fd = d->services.states[i].line_fd, .events = POLLIN };
@@ -313,6 +343,8 @@ static void turn(struct session *d)
             take_signals(d);
         if (d->polls[POLL_GO].revents != 0)
             take_go(d);
+        if (d->polls[POLL_RUN_LOCK].revents != 0)
+            take_lock_changes(d);
         read_services(d);
     }
     if (d->phase == PHASE_STARTING && services_ready(&d->services))
@@ -323,7 +355,7 @@ static void turn(struct session *d)
     if (n > 0 && d->polls[POLL_LISTEN].revents != 0 && clients_accept(&d->clients, FD_LISTEN, &view))
         stopped = true;
     if (stopped) /* now, so that a command that began in this very turn is ended too */
-        stop(d);
+        stop(d, "it was stopped");
     if (d->phase != PHASE_OVER && wait_ms(d) == 0)
         deadline_passed(d);
     reap(d);
@@ -338,6 +370,20 @@ static void raise_descriptor_limit(void)
         return;
     limit.rlim_cur = limit.rlim_max < DESCRIPTORS_MIN ? limit.rlim_max : DESCRIPTORS_MIN;
     (void)setrlimit(RLIMIT_NOFILE, &limit); /* a hard limit below: fewer commands at once */
+}
+
+/* The last unlink of a file that is still open changes its number of links: IN_ATTRIB. It may have come
+ * before the watch. None is to be had beyond fs.inotify.max_user_instances: the session serves all the same.
+ */
+static void watch_run_lock(struct session *d)
+{
+    char path[32];
+
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", FD_RUN_LOCK);
+    d->lock_watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    if (d->lock_watch < 0 || inotify_add_watch(d->lock_watch, path, IN_ATTRIB | IN_DELETE_SELF) < 0)
+        log_line(" cannot watch the run lock: ", strerror(errno));
+    check_run_lock(d);
 }
 
 static int prepare(struct session *d, struct error *e)
@@ -374,11 +420,14 @@ static int serve(const struct supervisor *s)
     d->s = s;
     d->started_ms = clock_mono_ms();
     d->deadline_ms = d->started_ms + s->bound_ms;
+    d->lock_watch = -1;
     clients_init(&d->clients);
     close_range(FD_LISTEN, FD_END - 1, CLOSE_RANGE_CLOEXEC);
     if (prepare(d, &e) < 0) {
         fail(d, &e);
         reap(d);
+    } else {
+        watch_run_lock(d);
     }
     while (d->phase != PHASE_OVER)
         turn(d);

@@ -20,7 +20,7 @@ struct supervisor {
     int listen;      /* ctl, from control_bind() */
     int go;          /* socket: one byte when the host has recorded us; closed first: exit */
     int report;      /* socket: supervisor_report when ready or failed; a broken one does not matter */
-    int run_lock;    /* held for life, never passed on to programs */
+    int run_lock;    /* held for life, never passed on to programs; deleted: the session ends */
     int log_dir;     /* sandboxes/<name>/log */
     int env_dir;     /* sandboxes/<name>, for the env file */
     int bound_ms;    /* for the whole start of the desktop */

@@ -5,27 +5,33 @@ Cases 8, 9, 10 and 12 are in test_exec.py, 4 and 17 also in test_storm.py and in
 
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
 import time
 
-from harness import USER, Desk, DeskTest, alive, envelope, main, wait_until
+from harness import AD, USER, Desk, DeskTest, alive, envelope, main, wait_until
 from test_states import supervisor_of
 
 
 class DiskFullTest(DeskTest):
-    """Case 3: a state root too small for a clone. The small disk is a tmpfs in a mount namespace of the test's."""
+    """Case 3: a state root too small for what is asked of it."""
 
-    def test_case_3_full_disk(self):
+    def small_disk(self, size):
+        """A desk whose state root is a tmpfs of SIZE, and that root's path."""
         if not USER.is_root:
             self.skipTest("mounting a small disk needs root")
         small = os.path.join(self.desk.base, "small")
         os.mkdir(small)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m,mode=700", "none", small], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "none", small], check=True)
         self.addCleanup(subprocess.run, ["umount", "-l", small], check=True)
         desk = Desk("small", home=small)
         self.addCleanup(desk.close)
+        return desk, small
+
+    def test_case_3_full_disk(self):
+        desk, small = self.small_disk("24m")
         desk.ok("create", "base")
         with open(os.path.join(small, "sandboxes", "base", "home", "big"), "wb") as f:
             f.write(os.urandom(14 << 20))
@@ -48,16 +54,71 @@ class DiskFullTest(DeskTest):
         self.assertEqual(desk.ok("create", "work", "--set", "from=base")["state"], "stopped")
         desk.verify()
 
+    def test_case_3_nothing_that_is_run_uses_up_the_room_to_stop_and_remove(self):
+        desk, small = self.small_disk("8m")
+        for name in ("demo", "other"):
+            desk.ok("create", name)
+        desk.ok("start", "demo", "--wait=60")
+        with open(os.path.join(small, "filler"), "wb", buffering=0) as f:
+            try:
+                while f.write(b"\0" * 4096) > 0:
+                    pass
+            except OSError:
+                pass
+        for _ in range(1000):
+            reply = desk.raw("sandbox", "run", "demo", "--", "/bin/true")
+            if reply.status != 0:
+                break
+        self.assertEqual(envelope(reply.out, reply)["error"]["code"], "STORE_FULL")
+        for _ in range(20):
+            desk.fails("STORE_FULL", "create", "new")
+            desk.fails("INVALID_STATE", "rm", "demo")
+        self.assertEqual(desk.ok("stop", "demo")["state"], "stopped")
+        for name in ("demo", "other"):
+            self.assertEqual(desk.ok("rm", name)["state"], "missing")
+        desk.verify()
+
     def test_case_17_a_full_disk_is_an_error_and_no_signal_death(self):
-        if not USER.is_root:
-            self.skipTest("mounting a small disk needs root")
-        small = os.path.join(self.desk.base, "tiny")
-        os.mkdir(small)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", small], check=True)
-        self.addCleanup(subprocess.run, ["umount", "-l", small], check=True)
-        desk = Desk("tiny", home=small)
+        desk, small = self.small_disk("64k")
         self.assertEqual(desk.sandbox("create", "demo").code, "STORE_FULL")
         self.assertTrue(desk.sandbox("list").json["ok"])
+
+
+class LimitTest(DeskTest):
+    """Case 17: what the shell allows the process is an answer, too."""
+
+    def limited(self, which, value):
+        return {"preexec_fn": lambda: resource.setrlimit(which, (value, value))}
+
+    def test_case_17_few_open_files_are_a_limit(self):
+        self.desk.ok("create", "demo")
+        for files in range(6, 10):
+            reply = self.desk.sandbox("list", **self.limited(resource.RLIMIT_NOFILE, files))
+            self.assertEqual(reply.code, "LIMIT_REACHED", reply)
+            self.assertIn("ulimit -n", reply.json["error"]["suggestion"])
+
+    def test_case_17_little_address_space_is_enough(self):
+        with open(AD, "rb") as f:
+            if b"__asan_init" in f.read():
+                self.skipTest("the address sanitizer needs terabytes of it")
+        few = self.limited(resource.RLIMIT_AS, 3000000 << 10)
+        self.assertEqual(self.desk.ok("create", "demo", **few)["state"], "stopped")
+        self.assertEqual(self.desk.ok("start", "demo", "--wait=60", **few)["state"], "running")
+        self.assertEqual(self.desk.ok("stop", "demo", **few)["state"], "stopped")
+        self.desk.verify()
+
+
+class LostJournalTest(DeskTest):
+    def test_a_lost_journal_is_not_an_empty_one(self):
+        self.desk.ok("create", "demo")
+        saved = os.path.join(self.desk.base, "saved")
+        os.rename(self.desk.path("journal"), saved)
+        for command in (["list"], ["status", "demo"], ["create", "other"], ["log"], ["rm", "demo"]):
+            error = self.desk.fails("STORE_CORRUPT", *command)
+            self.assertIn("backup", error["suggestion"])
+        self.assertFalse(os.path.exists(self.desk.path("journal")))
+        os.rename(saved, self.desk.path("journal"))
+        self.assertEqual(self.desk.ok("rm", "demo")["state"], "missing")
 
 
 class IdentityTest(DeskTest):

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -175,6 +176,25 @@ class LifeTest(DeskTest):
         if not reply.json["ok"]:
             self.assertEqual(reply.code, "ACTION_FAILED")
             self.assertEqual(self.desk.state("demo"), "stopped")
+
+
+class HostileCallerTest(DeskTest):
+    def test_r101_a_file_size_limit_is_an_error_and_no_signal_death(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+        reply = self.desk.sandbox("create", "demo", preexec_fn=limit)
+        self.assertEqual(reply.code, "STORE_FULL")
+
+    def test_r208_a_stop_needs_no_log(self):
+        self.desk.ok("create", "demo")
+        self.desk.ok("start", "demo", "--wait=60")
+        logs = self.desk.path("logs")
+        if os.path.isdir(logs):
+            os.rename(logs, logs + "-away")
+        os.symlink("/", logs)
+        self.assertEqual(self.desk.ok("stop", "demo", "--wait=60")["state"], "stopped")
+        os.unlink(logs)
 
 
 class LogTest(DeskTest):

@@ -1,10 +1,15 @@
 """R-207, R-213 and bug cases 8, 9, 10, 12: what runs inside runs as if it ran here."""
 
+import fcntl
+import glob
 import hashlib
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
+import termios
 import time
 
 from harness import AD, USER, RunningTest, alive, envelope, main, wait_until
@@ -149,6 +154,21 @@ class RunTest(RunningTest):
                 out, err = process.communicate(timeout=5)
                 self.assertEqual((out, process.returncode), (b"got\n", 128 + number), err)
 
+    def test_case_12_a_caller_that_blocks_or_ignores_signals_has_not_spoken_for_us(self):
+        """Signal masks and ignored signals outlive an exec: SIGTERM must reach the guest, ends of children must be seen."""
+        script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.05; done"
+
+        def hostile():
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+            signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+
+        process = self.desk.popen("sandbox", "run", "demo", "--", "sh", "-c", script, preexec_fn=hostile)
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        process.terminate()
+        process.communicate(timeout=5)
+        self.assertEqual(process.returncode, 143)
+        self.desk.ok("log", "--verify", preexec_fn=hostile)
+
     def test_case_12_a_guest_that_ignores_the_signal_is_ended(self):
         script = "trap '' TERM; echo ready; while :; do sleep 0.2207; done"
         process = self.desk.popen("sandbox", "run", "demo", "--", "sh", "-c", script)
@@ -173,6 +193,80 @@ class RunTest(RunningTest):
         self.assertEqual(len(self.processes_inside(b"sleep 222")), 1)
         self.run_inside("pkill", "-f", "sleep 222")
 
+    # --- at a terminal -----------------------------------------------------------------------------------
+
+    def at_terminal(self, script, **more):
+        """A shell with job control on a terminal of its own; the other end of the terminal, and the shell."""
+        master, slave = pty.openpty()
+        self.addCleanup(os.close, master)
+        os.fchown(slave, USER.uid, USER.gid)
+        shell = subprocess.Popen(["sh", "-c", "set -m; " + script], stdin=slave, stdout=slave, stderr=slave,
+                                 env={**self.desk.env, "AD": AD}, cwd=self.desk.base, start_new_session=True,
+                                 preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0), **USER.switch, **more)
+        os.close(slave)
+        self.addCleanup(shell.wait)
+        self.addCleanup(shell.kill)
+        return master, shell
+
+    @staticmethod
+    def read_until(master, text):
+        """What the terminal shows, up to and with TEXT."""
+        shown = b""
+        end = time.monotonic() + 10
+        while text not in shown:
+            if not select.select([master], [], [], max(0, end - time.monotonic()))[0]:
+                raise AssertionError(f"{text!r} did not come, but {shown!r}")
+            shown += os.read(master, 4096)
+        return shown
+
+    @staticmethod
+    def states(beginning):
+        """The states of the host's processes whose command line begins so: one letter each."""
+        found = ""
+        for folder in glob.glob("/proc/[0-9]*"):
+            try:
+                with open(folder + "/cmdline", "rb") as cmdline, open(folder + "/stat", "rb") as stat:
+                    if cmdline.read().startswith(beginning):
+                        found += stat.read().rsplit(b")", 1)[1].split()[0].decode()
+            except OSError:
+                continue
+        return found
+
+    def test_r213_ctrl_z_stops_the_guest_and_what_is_typed_is_the_shells(self):
+        master, shell = self.at_terminal(
+            '$AD sandbox run demo -- sh -c "echo ready; cat" suspended-guest; echo "back $?"; read line; echo "got <$line>"; '
+            'bg; read line; echo "got <$line>"; fg; echo "end $?"')
+        guest = b"sh\0-c\0echo ready; cat\0suspended-guest"
+        client = AD.encode() + b"\0sandbox\0run"
+        self.read_until(master, b"ready\r\n")
+        os.write(master, b"one\n")
+        self.read_until(master, b"one\r\none\r\n")  # the terminal's echo, and cat's
+        os.write(master, b"\x1a")
+        self.read_until(master, b"back ")
+        wait_until(lambda: self.states(guest) == "T", 5, "the guest's stop")
+        os.write(master, b"two\n")
+        self.read_until(master, b"got <two>")
+        # In the background a program that reads is stopped by the kernel; this one has the guest read for it.
+        wait_until(lambda: self.states(client) == "T", 5, "the client's second stop")
+        self.assertEqual(self.states(guest), "T")
+        os.write(master, b"three\n")
+        self.read_until(master, b"got <three>")
+        wait_until(lambda: self.states(guest) == "S", 5, "the guest's waking")
+        os.write(master, b"four\n")
+        self.read_until(master, b"four\r\nfour\r\n")
+        os.write(master, b"\x04")
+        self.read_until(master, b"end 0")
+        self.assertEqual(shell.wait(timeout=5), 0)
+
+    def test_r213_in_the_background_the_guest_has_no_terminal_to_read(self):
+        master, shell = self.at_terminal(
+            '$AD sandbox run demo -- sh -c "cat; echo guest done" & wait $!; echo "end $?"; read line; echo "got <$line>"')
+        self.read_until(master, b"guest done")
+        self.read_until(master, b"end 0")
+        os.write(master, b"typed\n")
+        self.read_until(master, b"got <typed>")
+        self.assertEqual(shell.wait(timeout=5), 0)
+
     # --- refusals, the journal, the report ---------------------------------------------------------------
 
     def test_r213_a_program_that_is_not_there(self):
@@ -190,6 +284,16 @@ class RunTest(RunningTest):
             error = envelope(reply.out.strip(), reply)["error"]
             self.assertEqual(error["disposition"]["delivery"], "not_delivered")
         self.assertFalse(os.path.exists(path))
+
+    def test_r213_a_directory_as_a_stream_is_refused(self):
+        directory = os.open(self.desk.base, os.O_RDONLY)
+        self.addCleanup(os.close, directory)
+        process = self.desk.popen("sandbox", "run", "demo", "--", "ls", "/proc/self/fd/0/..", stdin=directory)
+        out, err = process.communicate(timeout=10)
+        error = envelope(out.strip(), err)["error"]
+        self.assertEqual((process.returncode, error["code"]), (2, "INVALID_ARGS"))
+        self.assertIn("stdin is a directory", error["message"])
+        self.assertEqual(error["disposition"]["delivery"], "not_delivered")
 
     def test_r213_unknown_and_stopped_sandboxes(self):
         reply = self.desk.raw("sandbox", "run", "nosuch", "--", "true")

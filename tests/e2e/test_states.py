@@ -1,6 +1,7 @@
 """Section 3 of the requirements: what a state means, whoever was killed."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -71,6 +72,19 @@ class StateTest(DeskTest):
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: subprocess.run(["pgrep", "-f", "sleep 331"], stdout=subprocess.DEVNULL).returncode, 5, "the end")
 
+    def test_r307_a_session_ends_with_its_lock_or_the_whole_root(self):
+        """Deleted by hand, no command would find it any more: it must not live on for ever."""
+        pid = self.start()
+        os.unlink(self.desk.path("locks", "demo.run"))
+        wait_until(lambda: not alive(pid), 5, "the end of the session")
+        data = self.desk.ok("status", "demo")
+        self.assertEqual(data["state"], "stopped")
+        self.assertIn("its run lock was removed", data["message"])
+        self.assertEqual(self.desk.ok("start", "demo", "--wait=60")["state"], "running")
+        pid = supervisor_of(self.desk, "demo")
+        shutil.rmtree(self.desk.root, ignore_errors=True)
+        wait_until(lambda: not alive(pid), 5, "the end of the session")
+
     def test_r306_a_killed_start_leads_to_stopped_or_running(self):
         self.desk.ok("create", "demo")
         for delay in (0.0, 0.01, 0.02, 0.04, 0.08):
@@ -125,6 +139,28 @@ class StateTest(DeskTest):
         error = self.desk.fails("INVALID_STATE", "rm", "demo")
         self.assertTrue(self.desk.follow(error["recovery"]["next_argv"]).json["ok"])
         self.assertEqual(self.desk.ok("rm", "demo")["state"], "missing")
+
+    def test_r308_a_stopped_one_without_its_directory_is_broken(self):
+        """Its start can never succeed, so that must not be the next command for ever."""
+        kept = os.path.join(self.desk.base, "kept")
+        os.mkdir(kept)
+        replacements = {
+            "nothing": lambda path: None,
+            "a file": lambda path: open(path, "w", encoding="ascii").close(),
+            "a link": lambda path: os.symlink(kept, path),
+        }
+        for name, replace in replacements.items():
+            with self.subTest(instead=name):
+                self.desk.ok("create", "demo")
+                shutil.rmtree(self.desk.path("sandboxes", "demo"))
+                replace(self.desk.path("sandboxes", "demo"))
+                error = self.desk.fails("ACTION_FAILED", "start", "demo", "--wait=60")
+                self.assertEqual(error["details"]["state"], "broken")
+                self.assertEqual(error["recovery"]["next"], "agent-desktop sandbox rm demo")
+                self.assertEqual(self.desk.state("demo"), "broken")
+                self.assertEqual(self.desk.follow(error["recovery"]["next_argv"]).data["state"], "missing")
+                self.assertFalse(os.path.lexists(self.desk.path("sandboxes", "demo")))
+        self.assertTrue(os.path.isdir(kept))
 
     def test_r103_r308_a_failure_of_the_work_is_none_of_a_refusal(self):
         """PERM_DENIED of a step: something was done and is recorded, and a script must not go round in circles."""

@@ -93,7 +93,7 @@ static int record_begin(struct attempt *a, struct error *e)
  * reads as unknown. */
 static void record_end(struct attempt *a, const struct error *outcome)
 {
-    static const struct journal_guard anything = { 0 };
+    static const struct journal_guard anything = { .ends = true };
     struct error ignored = { 0 };
     char word[WORD_SIZE];
     struct journal_entry entry = describe(a, outcome->code == ERROR_NONE ? "done" : "failed", word);
@@ -241,6 +241,13 @@ static int tell_report(const struct attempt *a, const struct report *report, con
     return r;
 }
 
+/* The guest is no part of the terminal's session, so nothing would stop it from reading what is typed for the
+ * foreground: behind `&` it gets no stdin, and whoever reads none runs on. */
+static int choose_stdin(void)
+{
+    return signals_in_background() ? -1 : STDIN_FILENO;
+}
+
 int attempt_run(const struct args *args, bool own_binary, char *const *argv, struct reply *reply,
                 struct error *e)
 {
@@ -250,12 +257,14 @@ int attempt_run(const struct args *args, bool own_binary, char *const *argv, str
 
     a.request = (struct exec_request){ .own_binary = own_binary,
                                        .argv = argv,
-                                       .streams = { STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO },
-                                       .signal = signals_caught };
+                                       .streams = { choose_stdin(), STDOUT_FILENO, STDERR_FILENO },
+                                       .signal = signals_caught,
+                                       .suspend = signals_suspend };
     a.word = args->rest[0] == NULL ? "" : args->rest[0];
     if (signals_watch(&a.request.signal_fd, e) < 0 ||
         report_open(&report, args_value(args, "report"), args->command, e) < 0)
         return -1;
+    signals_watch_suspension();
     int r = try_it(&a, args, e);
 
     if (tell_report(&a, &report, e, &unwritten) < 0)

@@ -242,6 +242,14 @@ static const struct command *find_verb(const char *family, const char *verb)
     return NULL;
 }
 
+static const struct command *find_anywhere(const char *verb)
+{
+    for (const struct command *c = command_table; c->path != NULL; c++)
+        if (strcmp(get_verb(c), verb) == 0)
+            return c;
+    return NULL;
+}
+
 static int unknown_command(const char *family, const char *word, struct error *e)
 {
     const char *words[COMMANDS_MAX] = { family == NULL ? "sandbox" : NULL };
@@ -254,7 +262,11 @@ static int unknown_command(const char *family, const char *word, struct error *e
     }
     const char *nearest = text_find_nearest(word, words, count);
     const char *prefix = family == NULL ? "" : family, *blank = family == NULL ? "" : " ";
+    const struct command *elsewhere = find_anywhere(word);
 
+    if (elsewhere != NULL)
+        return error_set(e, ERROR_INVALID_ARGS, 0, "there is no command '%s%s%s'; did you mean '%s'?", prefix,
+                         blank, word, elsewhere->path);
     if (nearest == NULL)
         return error_set(e, ERROR_INVALID_ARGS, 0,
                          "there is no command '%s%s%s'; see agent-desktop %s%s--help", prefix, blank, word,

@@ -94,6 +94,17 @@ static int run_command(const struct command_choice *choice, struct error *e)
     return status;
 }
 
+/* A caller that ignores its children, or blocks signals, has handed that on: our children would vanish
+ * unseen, and a SIGTERM would not reach the guest. */
+static void forget_callers_signals(void)
+{
+    sigset_t none;
+
+    signal(SIGCHLD, SIG_DFL);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 int main(int argc, char **argv)
 {
     struct command_choice choice;
@@ -103,8 +114,7 @@ int main(int argc, char **argv)
     if (argc > 1 && strcmp(argv[1], SUPERVISOR_MODE) == 0)
         return supervisor_main(argc, argv);
     output_init();
-    signal(SIGCHLD,
-           SIG_DFL); /* a caller that ignores its children has handed that on: ours would vanish unseen */
+    forget_callers_signals();
     if (command_find(argc > 0 ? argv + 1 : argv, &choice, &e) == 0) {
         if (choice.command != NULL)
             return run_command(&choice, &e);

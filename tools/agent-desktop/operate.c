@@ -193,8 +193,8 @@ static void show_progress(void *self)
 static int out_of_patience(const struct operate *o, struct error *e)
 {
     e->retry = RETRY_SAFE; /* the work goes on: the same command finds it under way */
-    return error_set(e, ERROR_TIMEOUT, 0, "'%s' is still %s; the work goes on", o->sandbox.place.name,
-                     fsm_place_name(o->sandbox.look.place));
+    return error_set(e, ERROR_TIMEOUT, 0, "the %s of '%s' has not ended yet; the work goes on",
+                     fsm_operation_name(o->operation), o->sandbox.place.name);
 }
 
 /* R-211: who waits has three answers to tell apart, and TIMEOUT is when the waiting ran out. The code's own

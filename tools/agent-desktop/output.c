@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
+#include "core/util.h"
 
 static void ignore_signal(int signal)
 {
@@ -16,7 +17,9 @@ static void ignore_signal(int signal)
 
 void output_init(void)
 {
-    /* A handler, not SIG_IGN: exec(2) puts handlers back to the default but would pass SIG_IGN on. */
+    /* A reader that left and a file that may not grow (ulimit -f) are errors of write(2). A handler, not
+     * SIG_IGN: exec(2) puts handlers back to the default but would pass SIG_IGN on. */
+    static const int signals[] = { SIGPIPE, SIGXFSZ };
     struct sigaction ignore = { .sa_handler = ignore_signal, .sa_flags = SA_RESTART };
 
     /* open() takes the lowest free number. Read only even as stdout: writing there must go on failing. */
@@ -24,7 +27,8 @@ void output_init(void)
         if (fcntl(fd, F_GETFD) == -1 && errno == EBADF)
             (void)open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
     sigemptyset(&ignore.sa_mask);
-    sigaction(SIGPIPE, &ignore, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+        sigaction(signals[i], &ignore, NULL);
 }
 
 static int report_failure(int fd)

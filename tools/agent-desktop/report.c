@@ -49,7 +49,11 @@ int report_open(struct report *r, const char *path, const char *command, struct 
         return -1;
     r->dir = steal_fd(&dir);
     error_set(&unknown, ERROR_INTERNAL, 0, "the attempt has not ended, or its end could not be told");
-    return report_write(r, command, &nothing, &unknown, e);
+    struct error failed = { 0 };
+
+    if (report_write(r, command, &nothing, &unknown, &failed) < 0)
+        return error_set(e, ERROR_INVALID_ARGS, 0, "--report: %s", failed.message);
+    return 0;
 }
 
 int report_write(const struct report *r, const char *command, struct reply *reply,

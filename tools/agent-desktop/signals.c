@@ -9,6 +9,7 @@
 
 /* What a handler may touch has to be global. */
 static volatile int caught;
+static volatile int continued;
 static int wake_fd = -1;
 static const char *last_words;
 static size_t last_words_size;
@@ -25,6 +26,21 @@ static void on_signal(int signal)
         caught = signal;
     (void)!write(wake_fd, "", 1); /* full is as good as written */
     errno = saved;
+}
+
+static void on_suspend(int signal)
+{
+    int saved = errno;
+
+    (void)signal;
+    (void)!write(wake_fd, "", 1);
+    errno = saved;
+}
+
+static void on_continue(int signal)
+{
+    (void)signal;
+    continued = 1;
 }
 
 int signals_watch(int *fd, struct error *e)
@@ -45,6 +61,50 @@ int signals_watch(int *fd, struct error *e)
         sigaction(signals[i], &action, NULL);
     }
     return 0;
+}
+
+void signals_watch_suspension(void)
+{
+    struct sigaction action = { .sa_handler = on_suspend };
+    struct sigaction old;
+
+    sigemptyset(&action.sa_mask);
+    if (sigaction(SIGTSTP, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+        sigaction(SIGTSTP, &action, NULL);
+}
+
+bool signals_in_background(void)
+{
+    pid_t foreground = tcgetpgrp(STDIN_FILENO); /* fails unless it is the terminal that controls us */
+
+    return foreground >= 0 && foreground != getpgrp();
+}
+
+/* By the default action, which shells know to tell. False when it stops nobody: in an orphaned process group,
+ * which nobody could continue. */
+static bool stop_by(int number, pid_t whom)
+{
+    struct sigaction usual = { .sa_handler = SIG_DFL };
+    struct sigaction resume = { .sa_handler = on_continue };
+    struct sigaction old;
+
+    sigemptyset(&usual.sa_mask);
+    sigemptyset(&resume.sa_mask);
+    continued = 0;
+    sigaction(SIGCONT, &resume, NULL);
+    sigaction(number, &usual, &old);
+    kill(whom, number);
+    sigaction(number, &old, NULL);
+    return continued != 0;
+}
+
+void signals_suspend(void)
+{
+    bool stopped = stop_by(SIGTSTP, getpid());
+
+    /* Continued by `bg`: what a program that reads is sent then, with all of its process group. */
+    while (stopped && caught == 0 && signals_in_background())
+        stopped = stop_by(SIGTTIN, 0);
 }
 
 static void on_term(int signal)

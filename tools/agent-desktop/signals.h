@@ -4,10 +4,23 @@
 #ifndef TOOLS_AGENT_DESKTOP_SIGNALS_H
 #define TOOLS_AGENT_DESKTOP_SIGNALS_H
 
+#include <stdbool.h>
+
 #include "core/error.h"
 
 /* From now on they do not end this process. *fd becomes readable with the first one; it stays open. */
 int signals_watch(int *fd, struct error *e);
+
+/* Behind signals_watch(): SIGTSTP (Ctrl-Z) makes *fd readable, too, and is not counted as caught. One that
+ * the caller ignores stays ignored. */
+void signals_watch_suspension(void);
+
+/* Does what SIGTSTP would have done. Returns when this process was continued, and not before it is in the
+ * foreground if stdin is its terminal: whoever reads there in its place has to wait, too. */
+void signals_suspend(void);
+
+/* Is stdin our terminal, with another process group (the shell's) in its foreground? */
+bool signals_in_background(void);
 
 /* The first that came, 0 when none did. The address is constant. */
 extern const volatile int *const signals_caught;

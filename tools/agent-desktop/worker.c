@@ -53,18 +53,20 @@ static void format_log_name(char out[LOG_NAME_SIZE], const char *name)
     snprintf(out, LOG_NAME_SIZE, "%s.log", name);
 }
 
-static int open_log(const struct root *root, const char *name, struct error *e)
+/* Where the worker's stderr goes. A stop must not fail for want of a log: without one it goes nowhere. */
+static int open_log(const struct root *root, const char *name)
 {
-    AUTO_CLOSE int dir = file_make_dir(root->dir, "logs", 0700, e);
+    struct error ignored = { 0 };
+    AUTO_CLOSE int dir = file_make_dir(root->dir, "logs", 0700, &ignored);
     char file[LOG_NAME_SIZE];
 
-    if (dir < 0)
-        return -1;
     format_log_name(file, name);
-    int fd = openat(dir, file, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = dir < 0
+                 ? -1
+                 : openat(dir, file, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
 
     if (fd < 0)
-        return error_set_errno(e, ERROR_INTERNAL, errno, "cannot open logs/%s", file);
+        return open("/dev/null", O_WRONLY | O_CLOEXEC);
     fchmod(fd, 0600);
     return fd;
 }
@@ -120,12 +122,12 @@ _Noreturn static void work(const struct worker_job *job, int log, int report_fd)
 
 int worker_start(const struct worker_job *job, struct worker *out, struct error *e)
 {
-    AUTO_CLOSE int log = open_log(job->root, job->name, e);
+    AUTO_CLOSE int log = open_log(job->root, job->name);
     int ends[2];
     int status;
 
     if (log < 0)
-        return -1;
+        return error_set_errno(e, ERROR_INTERNAL, errno, "cannot open /dev/null");
     if (pipe2(ends, O_CLOEXEC) < 0)
         return error_set(e, ERROR_INTERNAL, errno, "cannot make a pipe");
     pid_t middle = fork();

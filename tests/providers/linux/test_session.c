@@ -303,6 +303,79 @@ static void test_session__a_desktop_that_cannot_be_made_fails_the_start(void **s
     desk_close_beside(&other);
 }
 
+/* what can never be started is broken, and nothing that stands in its place is touched. */
+static void test_session__a_start_without_its_directory_says_that_it_is_lost(void **state)
+{
+    static const char *const names[] = { "lost-to-nothing", "lost-to-a-file", "lost-to-a-link" };
+    int sandboxes = desk.root.sandboxes;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct desk other;
+        struct facts outputs = { .count = 0 };
+        struct step_context c = { .facts = &other.facts, .outputs = &outputs };
+        struct error e = { 0 };
+        void *self = NULL;
+
+        desk_open_beside(&other, &desk, names[i]);
+        linux_ops.close(other.s); /* another command's handle does not have the directory open */
+        assert_int_equal(renameat(sandboxes, names[i], sandboxes, "aside"), 0);
+        if (i == 1)
+            close(openat(sandboxes, names[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        if (i == 2)
+            assert_int_equal(symlinkat("aside", sandboxes, names[i]), 0);
+        assert_int_equal(linux_ops.open(&other.place, &self, &e), 0);
+        other.s = self;
+        assert_int_equal(linux_start_steps[0].run(other.s, &c, &e), STEP_FAILED);
+        assert_int_equal(e.code, ERROR_ACTION_FAILED);
+        assert_int_equal(c.outcome, EV_LOST);
+        assert_true(unlinkat(sandboxes, names[i], 0) == 0 || errno == ENOENT);
+        assert_int_equal(renameat(sandboxes, "aside", sandboxes, names[i]), 0);
+        desk_close_beside(&other);
+    }
+}
+
+/* Deleted with the whole state root, or alone: no command would find the session any more. */
+static void test_session__one_whose_run_lock_is_deleted_ends(void **state)
+{
+    struct desk other;
+    struct observation seen;
+    struct error e = { 0 };
+    int64_t end_ms;
+    pid_t ended;
+
+    (void)state;
+    desk_open_beside(&other, &desk, "unlocked");
+    desk_start(&other);
+    assert_int_equal(unlinkat(desk.root.locks, "unlocked.run", 0), 0);
+    end_ms = clock_mono_ms() + 5000;
+    while ((ended = waitpid(desk_supervisor(&other), NULL, WNOHANG)) == 0 && clock_mono_ms() < end_ms)
+        clock_sleep_ms(2);
+    assert_int_equal(ended, desk_supervisor(&other));
+    assert_int_equal(linux_observe(other.s, &other.facts, 1000, &seen, &e), 0);
+    assert_int_equal(seen.event, EV_GUEST_GONE);
+    assert_string_equal(seen.message, "the session ended: its run lock was removed");
+    desk_start(&other);
+    desk_close_beside(&other);
+}
+
+static void test_session__a_start_whose_run_lock_is_deleted_fails(void **state)
+{
+    struct desk other;
+    struct error e = { 0 };
+
+    (void)state;
+    desk_open_beside(&other, &desk, "unlocking");
+    assert_int_equal(desk_run(&other, OPERATION_START, 1, &e), 0);
+    assert_int_equal(unlinkat(desk.root.locks, "unlocking.run", 0), 0);
+    struct facts outputs = { .count = 0 };
+    struct step_context c = { .facts = &other.facts, .outputs = &outputs };
+
+    assert_int_equal(linux_start_steps[1].run(other.s, &c, &e), STEP_FAILED);
+    assert_non_null(strstr(e.message, "its run lock was removed"));
+    desk_close_beside(&other);
+}
+
 /* --- hosts that have less ---------------------------------------------------------------------------------
  */
 
@@ -505,6 +578,30 @@ static void test_exec__too_many_bytes_are_refused_before_anything_runs(void **st
         assert_string_equal(error_delivery_name(&e), "not_delivered");
         assert_int_equal(result.delivery, EXEC_NOT_SENT);
         assert_false(result.stdout_used);
+    }
+    assert_int_equal(desk_shell(&desk, "test ! -e /tmp/ran"), 0);
+}
+
+/* Its ".." would be the host's: SECURITY.md. */
+static void test_exec__a_directory_is_not_passed_on(void **state)
+{
+    static const char *const names[] = { "stdin", "stdout", "stderr" };
+    static const char *const argv[] = { "touch", "/tmp/ran", NULL };
+    AUTO_CLOSE int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        AUTO_CLOSE int directory = open("/etc", (i < 3 ? O_RDONLY : O_PATH) | O_DIRECTORY | O_CLOEXEC);
+        struct exec_request request = make_request(argv, null, null, null);
+        struct exec_result result;
+        struct error e = { 0 };
+
+        request.streams[i % 3] = directory;
+        assert_int_equal(linux_exec(desk.s, &desk.facts, &request, &result, &e), -1);
+        assert_int_equal(e.code, ERROR_INVALID_ARGS);
+        assert_memory_equal(e.message, names[i % 3], strlen(names[i % 3]));
+        assert_string_equal(error_delivery_name(&e), "not_delivered");
+        assert_int_equal(result.delivery, EXEC_NOT_SENT);
     }
     assert_int_equal(desk_shell(&desk, "test ! -e /tmp/ran"), 0);
 }
@@ -820,6 +917,58 @@ static void test_exec__the_rest_of_a_command_has_time_after_a_signal(void **stat
     assert_int_equal(desk_shell(&desk, "rm /tmp/cleaned"), 0);
 }
 
+static int suspensions;
+
+/* As Ctrl-Z: in place of the caller, whose turn it is now, this test looks at the command. */
+static void see_it_stopped(void)
+{
+    suspensions++;
+    assert_int_equal(desk_shell(&desk, "timeout 5 sh -c 'until grep -q \"^State:.T\" /proc/$(cat "
+                                       "/tmp/suspended)/status; do sleep 0.01; done'"),
+                     0);
+}
+
+/* It ends with its own status, at once: that was no signal after which others of it are waited for. */
+static void test_exec__a_suspended_command_stops_and_goes_on(void **state)
+{
+    static const char *const argv[] = {
+        "sh", "-c", "sleep 4711011 >/dev/null & echo $$ >/tmp/suspended; echo; read x </tmp/gate; exit 7",
+        NULL
+    };
+    struct exec_result result;
+    struct error e = { 0 };
+    int ready[2], ends[2];
+    pid_t pid;
+    char byte;
+
+    (void)state;
+    assert_int_equal(desk_shell(&desk, "mkfifo /tmp/gate"), 0);
+    assert_int_equal(pipe2(ready, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    pid = fork();
+    if (pid == 0) /* opening the gate waits for the command to read there */
+        _exit(read(ready[0], &byte, 1) == 1 && write(ends[1], "", 1) == 1 &&
+                      desk_shell(&desk, "echo >/tmp/gate; rm /tmp/gate") == 0
+                  ? 0
+                  : 1);
+    struct exec_request request = make_request(argv, 0, ready[1], 2);
+
+    request.signal_fd = ends[0];
+    request.suspend = see_it_stopped;
+    suspensions = 0;
+    if (linux_exec(desk.s, &desk.facts, &request, &result, &e) < 0)
+        fail_msg("%s", e.message);
+    assert_int_equal(suspensions, 1);
+    assert_int_equal(result.status, 7);
+    assert_int_equal(wait_client(pid), 0);
+    assert_int_equal(desk_count(&desk, "4711011"), 1);
+    assert_int_equal(desk_shell(&desk, "kill $(grep -l '471101[1]' /proc/[0-9]*/cmdline | cut -d/ -f3)"), 0);
+    for (int i = 0; i < 2; i++) {
+        close(ready[i]);
+        close(ends[i]);
+    }
+}
+
 /* --- isolation ---------------------------------------------------------------------------------------- */
 
 static void test_session__pid_1_shows_nothing_of_the_host(void **state)
@@ -1131,6 +1280,26 @@ static void test_exec__a_supervisor_that_hangs_never_runs_what_timed_out(void **
     assert_int_equal(desk_shell(&desk, "test ! -e /tmp/late"), 0);
 }
 
+/* Without --timeout, too. */
+static void test_exec__a_supervisor_that_hangs_is_given_up_before_the_time_limit(void **state)
+{
+    static const char *const argv[] = { "true", NULL };
+    struct exec_request request = make_request(argv, 0, 1, 2);
+    struct exec_result result;
+    struct error e = { 0 };
+    int64_t started_ms = clock_mono_ms();
+
+    (void)state;
+    request.timeout_ms = 300000;
+    hold_supervisor();
+    assert_int_equal(linux_exec(desk.s, &desk.facts, &request, &result, &e), -1);
+    kill(desk_supervisor(&desk), SIGCONT);
+    assert_in_range(clock_mono_ms() - started_ms, 9000, 13000);
+    assert_int_equal(e.code, ERROR_TIMEOUT);
+    assert_string_equal(error_delivery_name(&e), "not_delivered");
+    assert_int_equal(result.delivery, EXEC_NOT_SENT);
+}
+
 static void test_exec__a_supervisor_that_dies_leaves_the_outcome_unknown(void **state)
 {
     const char *const argv[] = { "sleep", "4711008", NULL };
@@ -1227,6 +1396,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_session__a_supervisor_killed_before_it_was_let_go_fails_the_start),
         cmocka_unit_test(test_session__a_start_that_hangs_can_be_stopped),
         cmocka_unit_test(test_session__a_desktop_that_cannot_be_made_fails_the_start),
+        cmocka_unit_test(test_session__a_start_without_its_directory_says_that_it_is_lost),
+        cmocka_unit_test(test_session__one_whose_run_lock_is_deleted_ends),
+        cmocka_unit_test(test_session__a_start_whose_run_lock_is_deleted_fails),
         cmocka_unit_test(test_session__a_host_without_landlock_is_told),
         cmocka_unit_test(test_session__root_needs_no_executable_memory),
         cmocka_unit_test(test_session__whoever_starts_it_may_ignore_its_children),
@@ -1234,6 +1406,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_exec__passes_the_signal),
         cmocka_unit_test(test_exec__arguments_arrive_byte_for_byte),
         cmocka_unit_test(test_exec__too_many_bytes_are_refused_before_anything_runs),
+        cmocka_unit_test(test_exec__a_directory_is_not_passed_on),
         cmocka_unit_test(test_exec__a_program_that_cannot_be_run_is_an_error_that_names_it),
         cmocka_unit_test(test_exec__bytes_pass_both_ways_unchanged),
         cmocka_unit_test(test_exec__tells_whether_stdout_was_used),
@@ -1250,6 +1423,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_exec__a_signal_reaches_the_command),
         cmocka_unit_test(test_exec__a_command_that_ignores_the_signal_is_killed),
         cmocka_unit_test(test_exec__the_rest_of_a_command_has_time_after_a_signal),
+        cmocka_unit_test(test_exec__a_suspended_command_stops_and_goes_on),
         cmocka_unit_test(test_session__pid_1_shows_nothing_of_the_host),
         cmocka_unit_test(test_exec__the_hosts_binary_cannot_be_written_from_inside),
         cmocka_unit_test(test_session__programs_get_three_descriptors),
@@ -1266,6 +1440,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_session__stop_gives_programs_three_seconds),
         cmocka_unit_test(test_session__a_supervisor_that_hangs_is_alive_and_can_be_stopped),
         cmocka_unit_test(test_exec__a_supervisor_that_hangs_never_runs_what_timed_out),
+        cmocka_unit_test(test_exec__a_supervisor_that_hangs_is_given_up_before_the_time_limit),
         cmocka_unit_test(test_exec__a_supervisor_that_dies_leaves_the_outcome_unknown),
         cmocka_unit_test(test_exec__into_a_stopped_sandbox_is_refused),
     };
