@@ -9,12 +9,13 @@ import ctypes
 import errno
 import os
 import random
+import signal
 import sys
 import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
-from harness import BASE, USER, AD, Desk, Reply, envelope, main  # noqa: E402
+from harness import AD, BASE, USER, Desk, alive, envelope, main, wait_until  # noqa: E402
 
 import shutil  # noqa: E402
 
@@ -135,7 +136,8 @@ class Case:
         for event in reversed(self.desk.events("demo")):
             pid = event.get("facts", {}).get("pid")
             if pid:
-                os.kill(int(pid), 9)
+                os.kill(int(pid), signal.SIGKILL)
+                wait_until(lambda: not alive(pid), 5, "the supervisor's death")
                 return
         raise AssertionError("no supervisor in the journal")
 

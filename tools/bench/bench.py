@@ -8,6 +8,7 @@ targets; a peer that is not installed is left out and said so. Ratios count; mil
 """
 
 import argparse
+import ctypes
 import json
 import os
 import shutil
@@ -151,7 +152,6 @@ class Bench:
     def p6(self):
         env, _ = self.running("p6")
         rates = {"ours": [], "native": []}
-        peak = 0
         for _ in range(5):
             for who, command in (("ours", [self.ad, "sandbox", "run", "demo", "--"]), ("native", [])):
                 begun = time.monotonic()
@@ -159,14 +159,13 @@ class Bench:
                 drain = subprocess.Popen(["cat"], stdin=process.stdout, stdout=subprocess.DEVNULL)
                 process.stdout.close()
                 drain.wait()
-                _, status, usage = os.wait4(process.pid, 0)
-                process.returncode = status
+                process.wait()
                 rates[who].append(1 / (time.monotonic() - begun))
-                if who == "ours":
-                    peak = max(peak, usage.ru_maxrss)
         self.report("P-6", "1 GiB on stdout / natively", statistics.median(rates["ours"]),
                     statistics.median(rates["native"]), "GiB/s", 0.9, higher_is_better=True)
-        self.report("P-14", "exec of 1 GiB: peak memory / 16 MiB", peak / 1024, 16, "MiB", 1)
+        # From a small parent: the peak of a forked Python would be counted as the program's.
+        (ours,) = self.spawn([[self.ad, "sandbox", "run", "demo", "--", "head", "-c", str(GIB), "/dev/zero"]], env, 1)
+        self.report("P-14", "exec of 1 GiB: peak memory / 16 MiB", ours["peak_kib"] / 1024, 16, "MiB", 1)
         self.sandbox(env, "stop", "demo")
 
     def p7_p8(self):
@@ -197,6 +196,7 @@ class Bench:
                 return None, f"{program} is not installed"
         if os.getuid() != 0:
             return None, "the crun bundle is made for root"
+        hide_hybrid_cgroups()
         bundle = os.path.join(self.base, "bundle")
         os.makedirs(os.path.join(bundle, "rootfs"))
         with open(os.path.join(bundle, "config.json"), "w", encoding="utf-8") as f:
@@ -205,9 +205,11 @@ class Bench:
         for i in range(rounds):
             name = f"ad-bench-{os.getpid()}-{i}"
             begun = time.monotonic()
-            process = subprocess.Popen(["crun", "run", "-b", bundle, name], stdout=subprocess.PIPE,
-                                       stderr=subprocess.DEVNULL)
-            if process.stdout.readline() != b"ready\n":
+            process = subprocess.Popen(["timeout", "20", "crun", "--cgroup-manager=disabled", "run", "-b", bundle, name],
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            ready = any(line == b"ready\n" for line in process.stdout)  # the services print lines of their own
+            if not ready:
+                subprocess.run(["crun", "delete", "-f", name], check=False, stderr=subprocess.DEVNULL)
                 return None, "crun cannot run the services here"
             starts.append(time.monotonic() - begun)
             begun = time.monotonic()
@@ -240,6 +242,14 @@ class Bench:
         kind = subprocess.run(["stat", "-f", "-c", "%T", self.base], stdout=subprocess.PIPE, check=True).stdout.decode().strip()
         self.report("P-9", f"clone of 2 GiB / cp -a --reflink=auto and sync ({kind})", statistics.median(ours),
                     statistics.median(theirs), "s", 1.2)
+
+
+def hide_hybrid_cgroups():
+    """crun refuses a host with both kinds of cgroups: in a mount namespace of our own there is only one."""
+    if os.path.isdir("/sys/fs/cgroup/unified"):
+        ctypes.CDLL(None).unshare(0x00020000)  # CLONE_NEWNS, sched.h
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+        subprocess.run(["umount", "-l", "/sys/fs/cgroup/unified"], check=True)
 
 
 def crun_config():
