@@ -557,7 +557,7 @@ static void test_database__a_full_disk_leaves_no_half_journal(void **state)
 
 /* --- limits of the process ----------------------------------------------------------------------------- */
 
-static bool set_limit(int which, rlim_t most)
+static bool set_limit(__rlimit_resource_t which, rlim_t most)
 {
     struct rlimit limit;
 
