@@ -261,7 +261,7 @@ class ForeignFilesTest(DeskTest):
 
 
 class DeadGuestTest(DeskTest):
-    def test_case_15_stopped_supervisors(self):
+    def test_r205_case_15_stopped_supervisors(self):
         names = [f"s{i}" for i in range(6)]
         for name in names:
             self.desk.ok("create", name)

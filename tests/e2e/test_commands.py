@@ -13,7 +13,7 @@ from harness import AD, USER, DeskTest, envelope, main, wait_until
 
 
 class InstallTest(DeskTest):
-    def test_r201_every_provider_is_reported(self):
+    def test_r201_r301_every_provider_is_reported(self):
         providers = self.desk.ok("install")["providers"]
         linux = next(p for p in providers if p["provider"] == "linux")
         self.assertEqual(linux["state"], "ready")
@@ -29,7 +29,7 @@ class InstallTest(DeskTest):
         error = self.desk.fails("PROVIDER_NOT_FOUND", "install", "linus")
         self.assertIn("linux", error["message"] + error.get("suggestion", ""))
 
-    def test_r601_a_missing_package_is_named_with_the_command_that_installs_it(self):
+    def test_r301_r601_a_missing_package_is_named_with_the_command_that_installs_it(self):
         if not USER.is_root:
             self.skipTest("hiding a program of the host needs root")
         hide = 'mount --bind /dev/null /usr/bin/Xvfb && exec "$@"'
