@@ -18,9 +18,9 @@ struct mounts_request {
     int binary;       /* this agent-desktop, bound read-only at /run/agent-desktop/bin/agent-desktop */
 };
 
-/* Builds the tree of the facts page's section 4 and makes it this process's root: afterwards "/" is the
- * sandbox, and the host's tree is reachable by nothing. NOTE (lent buffer, at least 200 bytes) receives what
- * a person should know ("/var is read-only: ..."), "" when nothing. */
+/* Builds the sandbox's tree (mounts.c shows it, part by part) and makes it this process's root: afterwards
+ * "/" is the sandbox, and the host's tree is reachable by nothing. NOTE (lent buffer, at least 200 bytes)
+ * receives what a person should know ("/var is read-only: ..."), "" when nothing. */
 int mounts_enter(const struct mounts_request *request, char *note, size_t note_size, struct error *e);
 
 /* Tries an overlay whose upper layer lies in DIR (sandboxes/), in the caller's namespaces, and undoes it. 1
