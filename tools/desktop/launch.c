@@ -17,7 +17,7 @@
 #include "tools/desktop/x11.h"
 
 #define POLL_MS      20
-#define FOCUS_MS     1000 /* for the window manager; an application may refuse the focus for good */
+#define FOCUS_MS     3000 /* for the window manager; an application may refuse the focus for good */
 #define HALF_MS      1500 /* from a window to its tree, or the other way round; what takes longer has none */
 #define HAND_OVER_MS 2000 /* from the end of what was started to the window of who it handed over to */
 #define LOGS         "logs"

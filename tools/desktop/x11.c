@@ -18,6 +18,7 @@
 #define PROPERTY_WORDS   4096 /* longest property that is read: 4096 windows, 16 kB of title */
 #define EWMH_FROM_PAGER  2    /* source of a request that window managers do not take for focus stealing */
 #define POLL_MS          5
+#define ASK_AGAIN_MS     200
 #define XTEST_FAKE_INPUT 2 /* minor opcode; XTEST 2.2 */
 
 enum atom {
@@ -318,6 +319,7 @@ static bool is_active(struct x11 *x, uint32_t window)
 bool x11_activate(struct x11 *x, uint32_t window, int wait_ms)
 {
     const int64_t deadline = clock_mono_ms() + wait_ms;
+    int64_t ask_at = 0;
     const xcb_client_message_event_t event = {
         .response_type = XCB_CLIENT_MESSAGE,
         .format = 32,
@@ -328,13 +330,18 @@ bool x11_activate(struct x11 *x, uint32_t window, int wait_ms)
     char bytes[32] = { 0 }; /* the size of every event on the wire */
 
     memcpy(bytes, &event, sizeof event);
-    x->lib.xcb_send_event(x->connection, 0, x->screen->root,
-                          XCB_EVENT_MASK_SUBSTRUCTURE_REDIRECT | XCB_EVENT_MASK_SUBSTRUCTURE_NOTIFY, bytes);
-    while (!is_active(x, window)) {
+    do {
         if (clock_mono_ms() >= deadline)
             return false;
+        if (clock_mono_ms() >=
+            ask_at) { /* again: the window manager drops what it hears before it has the window */
+            x->lib.xcb_send_event(x->connection, 0, x->screen->root,
+                                  XCB_EVENT_MASK_SUBSTRUCTURE_REDIRECT | XCB_EVENT_MASK_SUBSTRUCTURE_NOTIFY,
+                                  bytes);
+            ask_at = clock_mono_ms() + ASK_AGAIN_MS;
+        }
         clock_sleep_ms(POLL_MS);
-    }
+    } while (!is_active(x, window));
     return true;
 }
 
