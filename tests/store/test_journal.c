@@ -767,15 +767,15 @@ static int exec_once(struct journal *j, const char *name)
     return begun == 1 ? commit_one(j, &entry, true) : begun;
 }
 
-static void name_it(char name[8], int number)
+static void name_it(char name[16], int number)
 {
-    snprintf(name, 8, "s%d", number);
+    snprintf(name, 16, "s%d", number);
 }
 
 static int end_all_on_a_full_disk(void *arg)
 {
     struct scratch *s = arg;
-    char name[8];
+    char name[16];
     int r = 1;
 
     if (!scratch_mount_small(s, "size=4m"))
