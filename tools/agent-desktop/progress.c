@@ -6,45 +6,6 @@
 
 #include "core/file.h"
 
-#define PROGRESS_FILE_MAX 4096
-
-bool progress_read(const struct root *root, const char *name, struct progress *out)
-{
-    struct error ignored = { 0 };
-    AUTO_CLOSE int dir = root->sandboxes < 0 ? -1 : file_open_dir(root->sandboxes, name);
-    AUTO_FREE char *bytes = NULL;
-    AUTO_JSON struct json *j = NULL;
-    size_t size = 0;
-
-    if (dir < 0 || file_read(dir, "progress.json", PROGRESS_FILE_MAX, &bytes, &size, &ignored) != 1 ||
-        json_parse(bytes, size, "progress.json", ERROR_INTERNAL, &j, &ignored) < 0)
-        return false;
-    const char *what = json_get_string(j, "what");
-
-    text_clean(out->what, sizeof(out->what), what == NULL ? "" : what, what == NULL ? 0 : strlen(what));
-    out->done_bytes = json_get_int(j, "done_bytes", -1);
-    out->total_bytes = json_get_int(j, "total_bytes", -1);
-    out->percent = json_get_int(j, "percent", -1);
-    return true;
-}
-
-static void put_known(struct json *object, const char *key, int64_t value)
-{
-    if (value >= 0)
-        json_put_int(object, key, value);
-}
-
-struct json *progress_json(const struct progress *p)
-{
-    struct json *object = json_new_object();
-
-    put_known(object, "done_bytes", p->done_bytes);
-    put_known(object, "total_bytes", p->total_bytes);
-    put_known(object, "percent", p->percent);
-    json_put_string(object, "what", p->what[0] == '\0' ? NULL : p->what);
-    return object;
-}
-
 void progress_print(const struct progress *p, struct text *out)
 {
     static const double gigabyte = 1e9;
