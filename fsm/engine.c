@@ -1,12 +1,9 @@
 #include "fsm/engine.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Entries of one transaction: op, move, begin; or the done of every step that shared a begin, move, end. */
-#define ENTRIES_MAX      16
-#define SHARED_STEPS_MAX (ENTRIES_MAX - 2)
+#include "fsm/operation.h"
 
 #define LOOK_LOCK_WAIT_MS   20   /* long enough for another look to finish its one commit */
 #define CANCEL_GRACE_MS     5000 /* SIGTERM to SIGKILL, design: "Cancel" */
@@ -14,62 +11,7 @@
 #define OVERDUE_MARGIN_MS   2000 /* the owner enforces the bound itself: a look comes after it */
 #define FAILURE_OBSERVE_MS  1000 /* how long a failed stop may look at what it left */
 
-struct batch { /* entries that become true together */
-    struct journal_entry entries[ENTRIES_MAX];
-    size_t count;
-};
-
-struct run { /* one operation on its way */
-    const struct engine *engine;
-    const struct engine_subject *subject;
-    const struct engine_request *request;
-    const struct plan *plan;
-    struct engine_look *look;
-    int64_t started_ms; /* boot time */
-    char id[JOURNAL_ID_SIZE];
-    char op[JOURNAL_ID_SIZE];
-    char token[JOURNAL_ID_SIZE];
-    bool resumed;
-};
-
-/* --- entries ------------------------------------------------------------------------------------------- */
-
-static struct journal_entry *batch_add(struct batch *b, enum journal_kind kind,
-                                       const struct engine_subject *subject, const char *id, const char *op)
-{
-    assert(b->count < ENTRIES_MAX);
-    struct journal_entry *entry = &b->entries[b->count++];
-
-    *entry = (struct journal_entry){ .kind = kind, .name = subject->name, .status = -1 };
-    entry->id = id;
-    entry->provider = subject->provider;
-    entry->op = op[0] == '\0' ? NULL : op;
-    return entry;
-}
-
-static struct journal_entry *batch_add_move(struct batch *b, const struct engine_subject *subject,
-                                            const char *id, const char *op, enum fsm_place from,
-                                            enum fsm_event event)
-{
-    const struct fsm_edge *edge = fsm_find_edge(from, event);
-    struct journal_entry *move = batch_add(b, JOURNAL_MOVE, subject, id, op);
-
-    assert(edge->verdict == FSM_MOVE);
-    move->event = fsm_event_name(event);
-    move->from = fsm_state_name(from);
-    move->to = fsm_state_name(edge->to);
-    move->activity = fsm_activity_name(edge->to);
-    return move;
-}
-
-static void batch_add_end(struct batch *b, const struct engine_subject *subject, const char *id,
-                          const char *op, const char *code, const char *message)
-{
-    struct journal_entry *end = batch_add(b, JOURNAL_END, subject, id, op);
-
-    end->code = code;
-    end->message = message;
-}
+static const struct machine sandboxes; /* the table of fsm/lifecycle.h, at the end */
 
 /* What the record says; what was observed before it is of the past. A journal may be damaged, or written by a
  * newer agent-desktop with more states. */
@@ -85,27 +27,12 @@ static int set_place(struct engine_look *look, struct error *e)
     return 0;
 }
 
-/* The fold drops facts that do not fit, so they are not written. */
-static int check_facts(const struct batch *b, const struct journal_record *before, struct error *e)
-{
-    struct facts merged = before->facts;
-
-    for (size_t i = 0; i < b->count; i++)
-        if (b->entries[i].facts != NULL && !facts_merge(&merged, b->entries[i].facts))
-            return error_set(e, ERROR_INTERNAL, 0, "'%s' would have more than %d facts", before->name,
-                             FACTS_MAX);
-    return 0;
-}
-
 /* 1 when recorded, 0 when the guard did not hold, -1; LOOK is updated to what stands unless it failed. */
 static int commit(const struct engine *engine, const struct engine_subject *subject,
                   const struct journal_guard *guard, const struct batch *b, struct engine_look *look,
                   struct error *e)
 {
-    if (check_facts(b, &look->record, e) < 0)
-        return -1;
-    int done = engine->journal->commit(engine->journal_self, subject->name, guard, b->entries, b->count,
-                                       &look->record, e);
+    int done = batch_commit(b, engine, subject->name, guard, &look->record, e);
 
     return done < 0 || set_place(look, e) < 0 ? -1 : done;
 }
@@ -181,6 +108,10 @@ static int observe(const struct engine *engine, const struct engine_subject *sub
             return 0;
         if (fsm_find_edge(look->place, EV_OWNER_LOST)->verdict == FSM_MOVE) {
             seen->event = EV_OWNER_LOST;
+            snprintf(seen->message, sizeof(seen->message), "%s", default_reason(look->place, EV_OWNER_LOST));
+            if (subject->explain_interruption != NULL && look->place != FSM_REMOVING)
+                subject->explain_interruption(subject->self, &look->record.facts, seen->message,
+                                              sizeof(seen->message));
             return 0;
         }
     }
@@ -199,7 +130,8 @@ static int record_observation(const struct engine *engine, const struct engine_s
     struct journal_guard guard = { .id = before.id, .seq = before.seq, .ends = true };
     struct batch b = { .count = 0 };
     const char *reason = seen->message[0] != '\0' ? seen->message : default_reason(look->place, seen->event);
-    struct journal_entry *move = batch_add_move(&b, subject, before.id, before.op, look->place, seen->event);
+    struct journal_entry *move =
+        batch_add_move(&b, &sandboxes, subject, before.id, before.op, look->place, seen->event);
 
     move->reason = reason;
     move->facts = seen->facts.count > 0 ? &seen->facts : NULL;
@@ -258,18 +190,17 @@ static enum fsm_event event_here(enum fsm_place place, enum fsm_event event)
     return event;
 }
 
-static int refuse(const struct engine_look *look, enum fsm_event event, struct error *e)
+static int refuse(const struct journal_record *r, unsigned place, unsigned event, struct error *e)
 {
-    const struct fsm_edge *edge = fsm_find_edge(look->place, event);
-    const char *name = look->record.name;
+    const struct fsm_edge *edge = fsm_find_edge(place, event);
 
     if (edge->code == ERROR_SANDBOX_NOT_FOUND)
-        return error_set(e, edge->code, 0, "no sandbox is named '%s'", name);
+        return error_set(e, edge->code, 0, "no sandbox is named '%s'", r->name);
     if (edge->code == ERROR_SANDBOX_EXISTS)
-        return error_set(e, edge->code, 0, "a sandbox named '%s' exists already; it is %s", name,
-                         fsm_place_name(look->place));
-    return error_set(e, edge->code, 0, "cannot %s '%s' while it is %s", fsm_event_name(event), name,
-                     fsm_place_name(look->place));
+        return error_set(e, edge->code, 0, "a sandbox named '%s' exists already; it is %s", r->name,
+                         fsm_place_name(place));
+    return error_set(e, edge->code, 0, "cannot %s '%s' while it is %s", fsm_event_name(event), r->name,
+                     fsm_place_name(place));
 }
 
 /* A refusal is part of the history, but not worth failing for: its answer is right without it. */
@@ -316,211 +247,84 @@ int engine_decide(const struct engine *engine, const struct engine_subject *subj
         break;
     }
     record_refusal(engine, subject, look, event);
-    return refuse(look, event, e);
+    return refuse(&look->record, look->place, event, e);
 }
 
 /* --- running ------------------------------------------------------------------------------------------- */
 
-/* What to say when the guard of the first transaction did not hold: another command was faster. */
-static int lost_race(const struct run *run, struct error *e)
-{
-    const struct fsm_edge *edge = fsm_find_edge(run->look->place, run->request->event);
-
-    if (edge->verdict == FSM_REFUSE)
-        return refuse(run->look, run->request->event, e);
-    return error_set(e, ERROR_SANDBOX_BUSY, 0, "another command was faster: '%s' is %s now",
-                     run->look->record.name, fsm_place_name(run->look->place));
-}
-
-static void add_step(const struct run *run, struct batch *b, const char *step, const char *phase,
-                     int64_t attempt)
-{
-    struct journal_entry *entry = batch_add(b, JOURNAL_STEP, run->subject, run->id, run->op);
-
-    entry->step = step;
-    entry->phase = phase;
-    entry->attempt = attempt;
-}
-
-/* One transaction of an operation that has begun; it holds only while the token is ours. */
-static int commit_fenced(const struct run *run, const struct batch *b, struct error *e)
-{
-    struct journal_guard guard = { .id = run->id, .token = run->token, .ends = true };
-    int done = commit(run->engine, run->subject, &guard, b, run->look, e);
-
-    if (done == 0)
-        return error_set(e, ERROR_ACTION_FAILED, 0, "the %s of '%s' was cancelled by another command",
-                         fsm_operation_name(run->request->operation), run->subject->name);
-    return done < 0 ? -1 : 0;
-}
-
-/* These free what a full disk lacks, so they must be able to begin on it. */
-static bool is_ending(enum fsm_operation operation)
-{
-    return operation == OPERATION_STOP || operation == OPERATION_REMOVE;
-}
-
-/* Intent, before any effect: op, the move into the activity (unless it is there already), the first begin. */
-static int begin(struct run *run, struct error *e)
-{
-    const struct engine_request *request = run->request;
-    struct journal_record before = run->look->record;
-    enum fsm_place from = run->look->place;
-    struct journal_guard guard = { .absent = from == FSM_MISSING,
-                                   .state = before.state,
-                                   .ends = is_ending(request->operation) };
-    struct batch b = { .count = 0 };
-
-    if (fsm_find_edge(from, request->event)->verdict == FSM_REFUSE)
-        return refuse(run->look, request->event, e); /* it changed since the caller decided */
-    if (!guard.absent) {
-        guard.activity = before.activity;
-        guard.id = before.damaged ? NULL : before.id;
-    }
-    struct journal_entry *op = batch_add(&b, JOURNAL_OP, run->subject, run->id, run->op);
-
-    op->command = fsm_operation_name(request->operation);
-    op->options = request->options;
-    op->token = run->token;
-    if (fsm_find_edge(from, request->event)->verdict == FSM_MOVE) {
-        struct journal_entry *move = batch_add_move(&b, run->subject, run->id, run->op, from, request->event);
-        move->facts = request->facts;
-    }
-    add_step(run, &b, run->plan->steps[0].name, "begin", 1);
-    int done = commit(run->engine, run->subject, &guard, &b, run->look, e);
-
-    if (done == 0)
-        return lost_race(run, e);
-    return done < 0 ? -1 : 0;
-}
-
-/* Runs one step to its end; AGAIN is a wait of the engine's, within the plan's bound. */
-static enum step_result run_step(struct run *run, const struct step *step, struct step_context *context,
-                                 struct error *e)
-{
-    const struct host_ops *host = run->engine->host;
-    void *self = run->engine->host_self;
-
-    if (run->request->on_step != NULL)
-        run->request->on_step(run->request->on_step_self, step->name);
-    for (context->attempt = 1;; context->attempt++) {
-        context->again_ms = 0;
-        enum step_result result = step->run(run->subject->self, context, e);
-
-        if (result != STEP_AGAIN)
-            return result;
-        if (run->plan->bound_ms > 0 && host->boot_ms(self) - run->started_ms > run->plan->bound_ms) {
-            error_set(e, ERROR_TIMEOUT, 0, "%s of '%s' took longer than %d s", step->name, run->subject->name,
-                      run->plan->bound_ms / 1000);
-            return STEP_FAILED;
-        }
-        host->sleep_ms(self, context->again_ms);
-    }
-}
-
 /* What a failed step leads to. A stop that failed left the guest as it is observed to be; without proof the
  * state stands (EV_NONE) until a look has one. */
-static enum fsm_event failure_event(const struct run *run)
+static unsigned find_failure(const struct operation *o, const struct step_context *context)
 {
     struct observation seen = { .event = EV_NONE };
     struct error ignored = { 0 };
 
-    if (run->request->operation != OPERATION_STOP)
+    if (context->outcome == EV_LOST)
+        return EV_LOST;
+    if (o->request->operation != OPERATION_STOP)
         return EV_FAILED;
-    if (run->subject->observe(run->subject->self, &run->look->record.facts, FAILURE_OBSERVE_MS, &seen,
-                              &ignored) < 0)
+    if (o->subject->observe(o->subject->self, &o->record->facts, FAILURE_OBSERVE_MS, &seen, &ignored) < 0)
         return EV_NONE;
     if (seen.event == EV_GUEST_GONE || seen.event == EV_SETUP_REQUIRED)
         return seen.event;
     return seen.alive ? EV_FAILED : EV_NONE;
 }
 
-static int fail(struct run *run, const struct step *step, const struct step_context *context, struct error *e)
+static enum fsm_verdict find_edge(unsigned place, unsigned event, unsigned *to)
 {
-    struct batch b = { .count = 0 };
-    struct error ignored = { 0 };
+    const struct fsm_edge *edge = fsm_find_edge(place, event);
 
-    if (e->code == ERROR_NONE)
-        error_set(e, ERROR_INTERNAL, 0, "step %s failed without a reason", step->name);
-    add_step(run, &b, step->name, "failed", context->attempt);
-    enum fsm_event event = context->outcome == EV_LOST ? EV_LOST : failure_event(run);
-
-    if (event != EV_NONE)
-        batch_add_move(&b, run->subject, run->id, run->op, run->look->place, event)->reason = e->message;
-    batch_add_end(&b, run->subject, run->id, run->op, error_code_name(e->code), e->message);
-    /* When even this cannot be written the step's error is still the one to tell: the next look finds the
-     * operation without an owner. */
-    (void)commit_fenced(run, &b, &ignored);
-    return -1;
+    *to = edge->to;
+    return edge->verdict;
 }
 
-/* Steps FIRST to LAST have shared one begin: all are done now. With NEXT the following begins; without, the
- * operation is over. */
-static int record_done(struct run *run, const struct step *first, const struct step *last,
-                       const struct step_context *context, struct error *e)
+static const char *event_name(unsigned event)
 {
-    const struct step *next = last[1].name != NULL ? last + 1 : NULL;
-    struct batch b = { .count = 0 };
-
-    for (const struct step *step = first; step <= last; step++)
-        add_step(run, &b, step->name, "done", step == last ? context->attempt : 1);
-    b.entries[b.count - 1].facts = context->outputs->count > 0 ? context->outputs : NULL;
-    if (next != NULL) {
-        add_step(run, &b, next->name, "begin", 1);
-        return commit_fenced(run, &b, e);
-    }
-    enum fsm_event outcome = context->outcome == EV_NONE ? EV_DONE : context->outcome;
-    struct journal_entry *move =
-        batch_add_move(&b, run->subject, run->id, run->op, run->look->place, outcome);
-
-    move->reason = context->note;
-    batch_add_end(&b, run->subject, run->id, run->op, "OK", NULL);
-    return commit_fenced(run, &b, e);
+    return fsm_event_name(event);
 }
 
-static int run_steps(struct run *run, struct error *e)
+static const char *state_name(unsigned place)
 {
-    struct facts outputs = { .count = 0 };
-    struct step_context context = { .outputs = &outputs, .token = run->token, .resumed = run->resumed };
-    const struct step *first = run->plan->steps;
-
-    for (const struct step *step = first; step->name != NULL; step++) {
-        context.facts = &run->look->record.facts;
-        if (run_step(run, step, &context, e) == STEP_FAILED)
-            return fail(run, step, &context, e);
-        if (step->inside && step[1].name != NULL && step[1].inside && step - first + 1 < SHARED_STEPS_MAX)
-            continue;
-        if (record_done(run, first, step, &context, e) < 0)
-            return -1;
-        first = step + 1;
-        outputs.count = 0;
-    }
-    return 0;
+    return fsm_state_name(place);
 }
+
+static const char *activity_name(unsigned place)
+{
+    return fsm_activity_name(place);
+}
+
+static unsigned parse(const struct journal_record *r)
+{
+    return fsm_parse_place(r->state, r->activity);
+}
+
+static const struct machine sandboxes = { .find_edge = find_edge,
+                                          .event_name = event_name,
+                                          .state_name = state_name,
+                                          .activity_name = activity_name,
+                                          .parse = parse,
+                                          .done = EV_DONE,
+                                          .failed = EV_FAILED,
+                                          .refuse = refuse,
+                                          .find_failure = find_failure };
 
 int engine_run(const struct engine *engine, const struct engine_subject *subject,
                const struct engine_request *request, struct engine_look *look, struct error *e)
 {
-    struct run run = { .engine = engine,
-                       .subject = subject,
-                       .request = request,
-                       .plan = &subject->plans[request->operation],
-                       .look = look,
-                       .started_ms = engine->host->boot_ms(engine->host_self),
-                       .resumed = strcmp(look->record.command, fsm_operation_name(request->operation)) == 0 };
+    struct operation o = { .machine = &sandboxes,
+                           .engine = engine,
+                           .subject = subject,
+                           .request = request,
+                           .event = request->event,
+                           .record = &look->record,
+                           .place = look->place };
+    struct error unreadable = { 0 };
 
-    if (run.plan->steps == NULL)
-        return error_set(e, ERROR_PLATFORM_NOT_SUPPORTED, 0, "the %s provider cannot %s a sandbox",
-                         subject->provider, fsm_operation_name(request->operation));
-    engine->host->random_id(engine->host_self, run.op);
-    engine->host->random_id(engine->host_self, run.token);
-    if (look->found && !look->record.damaged)
-        memcpy(run.id, look->record.id, sizeof(run.id));
-    else
-        engine->host->random_id(engine->host_self, run.id);
-    if (begin(&run, e) < 0)
-        return -1;
-    return run_steps(&run, e);
+    if (fsm_find_edge(look->place, request->event)->verdict == FSM_REFUSE)
+        return refuse(&look->record, o.place, request->event, e); /* it changed since the caller decided */
+    int r = operation_run(&o, e);
+
+    return set_place(look, r < 0 ? &unreadable : e) < 0 ? -1 : r;
 }
 
 /* --- cancelling ---------------------------------------------------------------------------------------- */
@@ -545,7 +349,7 @@ static int fence(const struct engine *engine, const struct engine_subject *subje
     op->command = fsm_operation_name(OPERATION_STOP);
     op->token = token;
     if (edge->verdict == FSM_MOVE)
-        batch_add_move(&b, subject, before.id, op_id, look->place, event)->reason =
+        batch_add_move(&b, &sandboxes, subject, before.id, op_id, look->place, event)->reason =
             "cancelled by sandbox stop";
     if (!fsm_is_working(edge->to))
         batch_add_end(&b, subject, before.id, op_id, "OK", NULL);

@@ -27,6 +27,8 @@ struct engine_subject {
     const char *provider;
     const struct plan *plans; /* FSM_OPERATION_COUNT of them */
     observe_fn *observe;
+    /* Adds to the words about an interrupted create or clone; NULL: nothing to add. */
+    void (*explain_interruption)(void *self, const struct facts *facts, char *out, size_t room);
     bool stopped_can_change; /* hosted: a stopped one may be resumed elsewhere, so look at it too */
     void *self;              /* the provider's */
 };
@@ -36,7 +38,7 @@ struct engine_look {
     struct journal_record record; /* state "missing" when not found */
     enum fsm_place place;
     enum fsm_known known;
-    char message[256]; /* the observation's; "" when there is nothing to add */
+    char message[512]; /* the observation's; "" when there is nothing to add */
 };
 
 /* The truth about one sandbox, made so: reads the fold, observes without any lock, and when that proves

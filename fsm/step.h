@@ -60,7 +60,7 @@ struct plan {
 struct observation {
     enum fsm_event event; /* EV_GUEST_READY, EV_GUEST_GONE ...; EV_NONE: nothing is proven */
     bool alive;           /* the session process lives, ready or not */
-    char message[256];  /* for a person, behind "demo is running: ": a clause, no capital, no full stop; "" */
+    char message[512];  /* for a person, behind "demo is running: ": a clause, no capital, no full stop; "" */
     struct facts facts; /* changed facts that go with the event */
 };
 

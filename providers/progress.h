@@ -19,8 +19,8 @@ struct progress {
 /* false when there is nothing to show. */
 bool progress_read(const struct root *root, const char *name, struct progress *out);
 
-/* Replaces the file in the sandbox's directory; not durable, and a failure is nobody's: it is only shown. Callers
- * write at most some times a second. */
+/* Replaces the file in the sandbox's directory; not durable, and a failure is nobody's: it is only shown.
+ * Callers write at most some times a second. */
 void progress_write(int sandbox_dir, const struct progress *p);
 
 void progress_remove(int sandbox_dir); /* the operation is over */

@@ -35,8 +35,8 @@ struct provider_host_report {
 
 /* Which sandbox, on which host. Lent: outlives the handle. */
 struct provider_place {
-    const struct root *root; /* root->sandboxes is open unless nothing was ever created */
-    const char *name;
+    const struct root *root;          /* root->sandboxes is open unless nothing was ever created */
+    const char *name;                 /* NULL for an install of the provider */
     const char *source;               /* clone: the source's name, else NULL */
     const struct facts *source_facts; /* and what is recorded of it */
     int op_lock; /* the op lock during an operation, else -1: children that change things inherit it */
@@ -85,8 +85,18 @@ struct provider_ops {
      * each; defaults may be added. NULL: nothing to check. */
     int (*check_create)(void *self, struct facts *facts, struct error *e);
 
+    /* Checks the stopped source of a clone, as place->source and source_facts tell it; INVALID_STATE. NULL:
+     * nothing to check. */
+    int (*check_clone)(void *self, struct error *e);
+
+    /* OPERATION_INSTALL is the provider's own (R-202): its steps' handle is a const struct provider_place *
+     * without a name; NULL steps: there is nothing to install. All others work with a handle of open(). */
     struct plan plan[FSM_OPERATION_COUNT];
     observe_fn *observe;
+
+    /* What an interrupted create or clone has left, in a clause for a person: "its creation was interrupted
+     * after 4.1 of 18.3 GB were downloaded". OUT holds the general words before. NULL: nothing to add. */
+    void (*explain_interruption)(void *self, const struct facts *facts, char *out, size_t room);
 
     /* Runs a command inside and waits for its end. 0 when the command ended by itself or by the caller's
      * signal, with *out; -1 with *e (and *out telling how far it came): TIMEOUT, ACTION_FAILED (it could

@@ -10,99 +10,8 @@
 
 #include "core/util.h"
 #include "fsm/engine.h"
+#include "tests/doubles/fake_host.h"
 #include "tests/doubles/memory_journal.h"
-
-/* --- the machine --------------------------------------------------------------------------------------- */
-
-struct fake_host {
-    struct memory_journal *journal;
-    int64_t now_ms;
-    unsigned ids;
-    bool op_held_by_other;                 /* a live process owns the operation */
-    bool ended_owner;                      /* end_process() was asked for, and frees the lock */
-    const struct journal_entry *meanwhile; /* what another process writes while the lock is waited for */
-    bool lock_is_taken; /* by somebody who is faster, but was not there when it was looked at */
-    int locks_out;      /* taken and not given back */
-};
-
-static int64_t fake_now(void *self)
-{
-    return ((struct fake_host *)self)->now_ms;
-}
-
-static const char *fake_boot_id(void *self)
-{
-    return ((struct fake_host *)self)->journal->boot_id;
-}
-
-static void fake_sleep(void *self, int ms)
-{
-    struct fake_host *h = self;
-
-    h->now_ms += ms;
-    h->journal->boot_ms = h->now_ms;
-}
-
-static void fake_random_id(void *self, char out[17])
-{
-    snprintf(out, 17, "%016x", ++((struct fake_host *)self)->ids);
-}
-
-static int fake_lock(void *self, enum host_lock which, const char *name, int wait_ms, int *fd,
-                     struct error *e)
-{
-    struct fake_host *h = self;
-
-    (void)which, (void)e;
-    if (h->meanwhile != NULL) {
-        static const struct journal_guard none;
-
-        memory_journal_ops.commit(h->journal, name, &none, h->meanwhile, 1, NULL, e);
-        h->meanwhile = NULL;
-    }
-    if (h->op_held_by_other || h->lock_is_taken) {
-        fake_sleep(h, wait_ms);
-        return 0;
-    }
-    h->locks_out++;
-    *fd = 1000;
-    return 1;
-}
-
-static void fake_unlock(void *self, int fd)
-{
-    assert_int_equal(fd, 1000);
-    ((struct fake_host *)self)->locks_out--;
-}
-
-static int fake_is_locked(void *self, enum host_lock which, const char *name, struct error *e)
-{
-    (void)which, (void)name, (void)e;
-    return ((struct fake_host *)self)->op_held_by_other;
-}
-
-static int fake_end_process(void *self, const struct process_id *id, int grace_ms, struct error *e)
-{
-    struct fake_host *h = self;
-
-    (void)grace_ms, (void)e;
-    assert_int_equal(id->pid, 4711);
-    h->ended_owner = true;
-    h->op_held_by_other = false;
-    return 0;
-}
-
-static const struct host_ops fake_host_ops = {
-    .wall_ms = fake_now,
-    .boot_ms = fake_now,
-    .boot_id = fake_boot_id,
-    .sleep_ms = fake_sleep,
-    .random_id = fake_random_id,
-    .lock = fake_lock,
-    .unlock = fake_unlock,
-    .is_locked = fake_is_locked,
-    .end_process = fake_end_process,
-};
 
 /* --- the provider -------------------------------------------------------------------------------------- */
 
@@ -115,6 +24,7 @@ struct fake_guest { /* what the world is like */
     bool lost;           /* and says that nothing is left */
     bool observe_fails;
     const char *says; /* the observation's words */
+    const char *left; /* what an interrupted creation is said to have left */
     int more_facts;   /* outputs of the step "spawn", besides the pid */
     int step_runs;
 };
@@ -213,6 +123,16 @@ static int fake_observe(void *self, const struct facts *facts, int deadline_ms, 
     return 0;
 }
 
+static void explain(void *self, const struct facts *facts, char *out, size_t room)
+{
+    const struct fake_guest *g = self;
+    size_t said = strlen(out);
+
+    (void)facts;
+    if (g->left != NULL)
+        snprintf(out + said, room - said, "%s", g->left);
+}
+
 static const struct step create_steps[] = { { "directories", make_files, true },
                                             { "files", make_files, true },
                                             { 0 } };
@@ -251,6 +171,7 @@ static void world_init(struct world *w)
     w->subject = (struct engine_subject){
         .name = "demo", .provider = "fake", .plans = plans, .observe = fake_observe, .self = &w->guest
     };
+    w->subject.explain_interruption = explain;
 }
 
 static enum fsm_place look(struct world *w, struct engine_look *out)
@@ -691,7 +612,7 @@ static void test_engine__a_look_that_was_too_late_forgets_what_it_saw(void **sta
         w.journal.fail_at = 0;
         w.guest.session = w.guest.ready = false;
         w.guest.says = "nobody is there";
-        fake_sleep(&w.host, 18000); /* overdue */
+        fake_host_ops.sleep_ms(&w.host, 18000); /* overdue */
         w.host.meanwhile = &restarted;
         w.host.lock_is_taken = busy;
         assert_int_equal(look(&w, &l), FSM_STARTING);
@@ -764,6 +685,21 @@ static void test_engine__a_live_owner_is_believed(void **state)
 }
 
 /* stop cancels what another process is doing. */
+static void test_engine__an_interrupted_creation_tells_what_it_left(void **state)
+{
+    struct engine_look l;
+    struct error e = { 0 };
+    struct world w;
+
+    (void)state;
+    world_init(&w);
+    w.journal.fail_at = 2; /* the outcome is never recorded: as if its owner had died */
+    w.guest.left = " after 4 of 18 GB";
+    assert_int_equal(command(&w, CREATE, &l, &e), -1);
+    assert_int_equal(look(&w, &l), FSM_BROKEN);
+    assert_string_equal(l.record.reason, "its creation was interrupted after 4 of 18 GB");
+}
+
 static void test_engine__cancel_fences_and_ends_the_owner(void **state)
 {
     static const struct {
@@ -795,7 +731,7 @@ static void test_engine__cancel_fences_and_ends_the_owner(void **state)
         if (cases[i].work_left) {
             assert_int_equal(engine_run(&w.engine, &w.subject, &stop, &l, &e), 0);
             assert_int_equal(l.place, FSM_STOPPED);
-            fake_unlock(&w.host, lock);
+            fake_host_ops.unlock(&w.host, lock);
         }
         assert_int_equal(w.host.locks_out, 0);
         assert_false(w.guest.session);
@@ -818,7 +754,7 @@ static void test_engine__an_overdue_start_is_known_as_such(void **state)
     w.guest.session = true;
     assert_int_equal(look(&w, &l), FSM_STARTING);
     assert_int_equal(l.known, KNOWN_NOTHING);
-    fake_sleep(&w.host, 18000);
+    fake_host_ops.sleep_ms(&w.host, 18000);
     assert_int_equal(look(&w, &l), FSM_STARTING);
     assert_int_equal(l.known, KNOWN_OVERDUE);
     assert_int_equal(fsm_find_next(l.place, l.known).command, NEXT_STOP);
@@ -918,6 +854,7 @@ int main(void)
         cmocka_unit_test(test_engine__facts_that_do_not_fit_are_an_error),
         cmocka_unit_test(test_engine__a_state_that_means_nothing_is_an_error),
         cmocka_unit_test(test_engine__a_live_owner_is_believed),
+        cmocka_unit_test(test_engine__an_interrupted_creation_tells_what_it_left),
         cmocka_unit_test(test_engine__cancel_fences_and_ends_the_owner),
         cmocka_unit_test(test_engine__an_overdue_start_is_known_as_such),
         cmocka_unit_test(test_engine__an_abandoned_stop_is_resumed_by_stop),

@@ -75,6 +75,10 @@ static int claim_source(struct operate *o, const struct settings *given, struct 
     o->sandbox.place.source_facts = &o->source_facts;
     o->event = EV_CLONE;
     o->operation = OPERATION_CLONE;
+    if (o->sandbox.ops->check_clone != NULL && o->sandbox.ops->check_clone(o->sandbox.handle, e) < 0) {
+        sandbox_fail(&source, reply, fsm_find_next(source.look.place, source.look.known));
+        return -1;
+    }
     return 0;
 }
 

@@ -1,10 +1,12 @@
 #include "tools/agent-desktop/operate.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/clock.h"
 #include "core/lock.h"
 #include "tools/agent-desktop/envelope.h"
+#include "tools/agent-desktop/next.h"
 #include "tools/agent-desktop/progress.h"
 #include "tools/agent-desktop/signals.h"
 #include "tools/agent-desktop/worker.h"
@@ -377,10 +379,49 @@ static struct fsm_next find_recovery(const struct operate *o, const struct error
     return next;
 }
 
+struct other { /* a sandbox of the same provider that takes what a start found no room for */
+    const struct operate *operate;
+    char name[JOURNAL_NAME_SIZE];
+};
+
+static int find_other(void *self, const struct journal_record *r, struct error *e)
+{
+    struct other *other = self;
+    enum fsm_place place = fsm_parse_place(r->state, r->activity);
+
+    (void)e;
+    if (strcmp(r->provider, other->operate->sandbox.provider) != 0 ||
+        strcmp(r->name, other->operate->sandbox.place.name) == 0 ||
+        (place != FSM_RUNNING && place != FSM_NEEDS_SETUP && place != FSM_STARTING))
+        return 0;
+    snprintf(other->name, sizeof(other->name), "%s", r->name);
+    return -1; /* enough */
+}
+
+/* A limit on what runs at once: the way out is to stop one of those that do. */
+static void recover_from_limit(const struct operate *o, struct reply *reply)
+{
+    struct other other = { .operate = o };
+    struct next_subject subject = { .name = other.name };
+    struct error ignored = { 0 };
+
+    (void)journal_each_record(o->context.journal, find_other, &other, &ignored);
+    if (other.name[0] == '\0')
+        return;
+    json_free(reply->recovery);
+    reply->recovery = json_new_object();
+    next_put(reply->recovery, (struct fsm_next){ NEXT_STOP, false }, &subject);
+}
+
 int operate_fail(const struct operate *o, struct reply *reply, const struct error *e)
 {
-    if (o->sandbox.look.place != FSM_NONE) /* it was read */
-        sandbox_fail(&o->sandbox, reply, find_recovery(o, e));
+    enum error_code code = o->cause != ERROR_NONE ? o->cause : e->code;
+
+    if (o->sandbox.look.place == FSM_NONE) /* it was not read */
+        return -1;
+    sandbox_fail(&o->sandbox, reply, find_recovery(o, e));
+    if (code == ERROR_LIMIT_REACHED && o->event == EV_START)
+        recover_from_limit(o, reply);
     return -1;
 }
 

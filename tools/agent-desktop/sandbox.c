@@ -14,6 +14,7 @@ static void describe_subject(struct sandbox *s)
         return;
     s->subject.plans = s->ops->plan;
     s->subject.observe = s->ops->observe;
+    s->subject.explain_interruption = s->ops->explain_interruption;
     s->subject.stopped_can_change = s->ops->stopped_can_change;
     s->subject.self = s->handle;
 }
