@@ -64,7 +64,8 @@ static int check_value(const struct reading *r, const struct provider_option *ro
 
     if (row->check != NULL) {
         if (row->check(value, out, &cause) < 0)
-            return error_set(e, cause.code, cause.sys, "--set %s: %s", key, cause.message);
+            return error_set(e, cause.code, 0, "--set %s: %s", key,
+                             cause.message); /* its errno is in there */
     } else if (!text_is_utf8(value, strlen(value)) || strlen(value) >= FACT_VALUE_SIZE) {
         return reject(r, "the value is too long or not valid UTF-8", key, e);
     } else {
