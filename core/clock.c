@@ -1,51 +1,46 @@
 #include "core/clock.h"
 
-#include <errno.h>
 #include <time.h>
 
-#define MS_PER_S  1000
-#define NS_PER_MS 1000000
-#define NS_PER_S  1000000000
+#define NS_PER_MS INT64_C(1000000)
+#define NS_PER_S  INT64_C(1000000000)
 
-static int64_t read_ms(clockid_t clock)
+#ifdef __APPLE__ /* clock_gettime(3): CLOCK_MONOTONIC goes on during sleep there, and is adjusted */
+#define CLOCK_AWAKE      CLOCK_UPTIME_RAW
+#define CLOCK_SINCE_BOOT CLOCK_MONOTONIC_RAW
+#else
+#define CLOCK_AWAKE      CLOCK_MONOTONIC
+#define CLOCK_SINCE_BOOT CLOCK_BOOTTIME
+#endif
+
+static int64_t read_ns(clockid_t clock)
 {
     struct timespec now = { 0 };
 
     clock_gettime(clock, &now); /* fails only for a clock that the kernel does not have */
-    return (int64_t)now.tv_sec * MS_PER_S + now.tv_nsec / NS_PER_MS;
+    return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
 }
 
 int64_t clock_wall_ms(void)
 {
-    return read_ms(CLOCK_REALTIME);
+    return read_ns(CLOCK_REALTIME) / NS_PER_MS;
 }
 
 int64_t clock_mono_ms(void)
 {
-    return read_ms(CLOCK_MONOTONIC);
+    return read_ns(CLOCK_AWAKE) / NS_PER_MS;
 }
 
 int64_t clock_boot_ms(void)
 {
-    return read_ms(CLOCK_BOOTTIME);
+    return read_ns(CLOCK_SINCE_BOOT) / NS_PER_MS;
 }
 
 void clock_sleep_ms(int ms)
 {
-    struct timespec end;
-    int result;
+    int64_t end = read_ns(CLOCK_AWAKE) + ms * NS_PER_MS;
 
-    if (ms <= 0)
-        return;
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    end.tv_sec += ms / MS_PER_S;
-    end.tv_nsec += (long)(ms % MS_PER_S) * NS_PER_MS;
-    if (end.tv_nsec >= NS_PER_S) {
-        end.tv_sec++;
-        end.tv_nsec -= NS_PER_S;
-    }
-    /* An absolute end: signals, however many, do not add up to a longer sleep. */
-    do
-        result = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL);
-    while (result == EINTR);
+    /* Until a point in time: signals, however many, do not add up to a longer sleep. */
+    for (int64_t left = ms * NS_PER_MS; left > 0; left = end - read_ns(CLOCK_AWAKE))
+        nanosleep(&(struct timespec){ .tv_sec = left / NS_PER_S, .tv_nsec = left % NS_PER_S }, NULL);
 }

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "core/mem.h"
@@ -86,12 +85,12 @@ static int fill_temp(int fd, const void *bytes, size_t size, mode_t mode)
 {
     if (fchmod(fd, mode) < 0 || file_write_all(fd, bytes, size) < 0)
         return -1;
-    return RETRY_EINTR(fsync(fd));
+    return RETRY_EINTR(fsync(fd)) < 0 ? -1 : file_sync_drive(fd);
 }
 
 static int close_checked(int fd)
 {
-    /* Linux frees the descriptor before it can be interrupted, and the content is on disk by then */
+    /* the descriptor is freed before it can be interrupted, and the content is on disk by then */
     return close(fd) < 0 && errno != EINTR ? -1 : 0;
 }
 
@@ -178,6 +177,13 @@ int file_sync_dir(int dir, struct error *e)
     return 0;
 }
 
+int file_sync_full(int fd, struct error *e)
+{
+    if (RETRY_EINTR(fsync(fd)) < 0 || file_sync_drive(fd) < 0)
+        return error_set_errno(e, ERROR_INTERNAL, errno, "cannot sync a file");
+    return 0;
+}
+
 /* ---- removing a tree ---- */
 
 /* The path from the tree's top to where the removal is, one level a directory. Only the deepest
@@ -238,20 +244,6 @@ static int fail_at(const struct removal *r, int sys, const char *what, const cha
     return -1;
 }
 
-/* A bind mount of the same file system has the same st_dev: only statx(2) tells (Linux 5.8). */
-static bool is_mount_root(int fd)
-{
-#ifdef STATX_ATTR_MOUNT_ROOT
-    struct statx stx;
-
-    return statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &stx) == 0 &&
-           (stx.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
-#else
-    (void)fd;
-    return false;
-#endif
-}
-
 static void push_level(struct removal *r, const char *name, DIR *stream, const struct stat *st)
 {
     if (r->depth == r->room) {
@@ -274,7 +266,7 @@ static int enter(struct removal *r, int parent, const char *name, struct error *
         return 0;
     if (fd < 0 || fstat(fd, &st) < 0)
         return fail_at(r, errno, "cannot open the directory", name, e);
-    if (st.st_dev != r->dev || is_mount_root(fd))
+    if (st.st_dev != r->dev || file_is_mount_root(fd))
         return fail_at(r, 0, "will not remove what is mounted at", name, e);
     /* Without w and x nothing in it can be removed. Not ours: then the removal itself says so. */
     if ((st.st_mode & 0700) != 0700)
@@ -389,31 +381,4 @@ int file_remove_tree(int dir, const char *name, struct error *e)
         result = remove_levels(&r, e);
     removal_done(&r);
     return result;
-}
-
-/* ---- file systems ---- */
-
-const char *file_network_filesystem(int dir)
-{
-    /* statfs(2), linux/magic.h and the file systems' own sources */
-    static const struct {
-        unsigned int magic;
-        const char *name;
-    } rows[] = {
-        { 0x6969, "NFS" },        { 0x517B, "SMB" },          { 0xFF534D42, "CIFS" },
-        { 0xFE534D42, "SMB2" },   { 0x01021997, "9p" },       { 0x65735546, "FUSE or virtiofs" },
-        { 0x5346414F, "AFS" },    { 0x6B414653, "AFS" },      { 0x73757245, "Coda" },
-        { 0x00C36400, "Ceph" },   { 0x0BD00BD0, "Lustre" },   { 0x01161970, "GFS2" },
-        { 0x7461636F, "OCFS2" },  { 0x47504653, "GPFS" },     { 0x786F4256, "vboxsf" },
-        { 0xBACBACBC, "vmhgfs" }, { 0x20030528, "OrangeFS" }, { 0x00C0FFEE, "hostfs" },
-        { 0x19830326, "BeeGFS" },
-    };
-    struct statfs fs;
-
-    if (RETRY_EINTR(fstatfs(dir, &fs)) < 0)
-        return NULL;
-    for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-        if (rows[i].magic == (unsigned int)fs.f_type)
-            return rows[i].name;
-    return NULL;
 }

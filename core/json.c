@@ -162,6 +162,13 @@ int64_t json_get_int(const struct json *object, const char *key, int64_t fallbac
     return json_is_integer(value) ? json_integer_value(value) : fallback;
 }
 
+double json_get_real(const struct json *object, const char *key, double fallback)
+{
+    const json_t *value = inner(json_get(object, key));
+
+    return json_is_number(value) ? json_number_value(value) : fallback;
+}
+
 bool json_get_bool(const struct json *object, const char *key, bool fallback)
 {
     const json_t *value = inner(json_get(object, key));

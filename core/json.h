@@ -32,6 +32,7 @@ struct json *json_new_strings(const char *const *strings, size_t count);
 struct json *json_get(const struct json *object, const char *key);
 const char *json_get_string(const struct json *object, const char *key);
 int64_t json_get_int(const struct json *object, const char *key, int64_t fallback);
+double json_get_real(const struct json *object, const char *key, double fallback); /* an integer too */
 bool json_get_bool(const struct json *object, const char *key, bool fallback);
 size_t json_count(const struct json *array); /* 0 when not an array */
 struct json *json_at(const struct json *array, size_t index);

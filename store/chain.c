@@ -1,16 +1,16 @@
 #include "store/chain.h"
 
-#include <sha2.h>
+#include "core/hash.h"
 
-_Static_assert(CHAIN_HASH_SIZE == SHA256_DIGEST_LENGTH, "SHA-256");
+_Static_assert(CHAIN_HASH_SIZE == HASH_SIZE_MAX, "SHA-256 is the longest");
 
 void chain_hash(uint8_t out[CHAIN_HASH_SIZE], const void *bytes, size_t size)
 {
-    SHA2_CTX context;
+    struct hash h;
 
-    SHA256Init(&context);
-    SHA256Update(&context, bytes, size);
-    SHA256Final(out, &context);
+    hash_init(&h, HASH_SHA256);
+    hash_add(&h, bytes, size);
+    hash_end(&h, out);
 }
 
 void chain_print_hash(char out[CHAIN_HASH_HEX_SIZE], const uint8_t hash[CHAIN_HASH_SIZE])

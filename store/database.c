@@ -18,6 +18,7 @@
 #include "core/file.h"
 #include "core/lock.h"
 #include "core/log.h"
+#include "core/mapping.h"
 #include "core/mem.h"
 #include "core/root.h"
 #include "core/util.h"
@@ -188,17 +189,13 @@ static int check_not_older(const struct database *db, uint64_t number, struct er
  * failed, the disk is full" could be recorded without. 0, or errno of why there is less than wished. */
 static int reserve(MDB_env *env)
 {
-#ifdef FALLOC_FL_KEEP_SIZE
     mdb_filehandle_t fd;
     struct stat st;
 
     mdb_env_get_fd(env, &fd);
     if (fstat(fd, &st) == 0 && st.st_blocks * 512 < st.st_size + RESERVE_TO_END &&
-        RETRY_EINTR(fallocate(fd, FALLOC_FL_KEEP_SIZE, st.st_size, RESERVE_BYTES)) < 0)
+        file_reserve(fd, RESERVE_BYTES) < 0)
         return errno;
-#else
-    (void)env;
-#endif
     return 0;
 }
 
@@ -239,18 +236,13 @@ static int commit_error(const struct database *db, int rc)
     return is_full(why) ? why : rc;
 }
 
+/* LMDB's commit ends with fsync(2), which on macOS is not the end. */
 static int sync_medium(MDB_env *env)
 {
-#ifdef F_FULLFSYNC /* macOS: fsync(2) stops at the drive's cache */
     mdb_filehandle_t fd;
 
     mdb_env_get_fd(env, &fd);
-    if (fcntl(fd, F_FULLFSYNC) < 0)
-        return errno;
-#else
-    (void)env;
-#endif
-    return 0;
+    return file_sync_drive(fd) < 0 ? errno : 0;
 }
 
 /* --- the environment ----------------------------------------------------------------------------------- */
@@ -392,24 +384,6 @@ static int ensure_env(struct database *db, struct error *e)
 
 /* --- the map and children ------------------------------------------------------------------------------ */
 
-#ifdef MADV_DONTFORK
-/* The mapping that AT lies in, out of proc_pid_maps(5), as START and SIZE. */
-static bool find_mapping(uintptr_t at, void **start, size_t *size)
-{
-    FILE *maps = fopen("/proc/self/maps", "re");
-    char line[512]; /* of a longer line the rest begins with no addresses, or with ones that are not ours */
-    uintptr_t from = 0, to = 0;
-    bool found = false;
-
-    while (maps != NULL && !found && fgets(line, sizeof(line), maps) != NULL)
-        found = sscanf(line, "%" SCNxPTR "-%" SCNxPTR " ", &from, &to) == 2 && from <= at && at < to;
-    if (maps != NULL)
-        fclose(maps);
-    *start = (void *)from;
-    *size = to - from;
-    return found;
-}
-
 /* LMDB does not tell where its map is, but what it stored lies in it: here a table's own record, of a
  * transaction that has changed nothing yet. */
 static void keep_from_children(struct database *db, MDB_txn *txn)
@@ -417,21 +391,12 @@ static void keep_from_children(struct database *db, MDB_txn *txn)
     const char *name = table_names[TABLE_META];
     MDB_val key = { .mv_data = (void *)(uintptr_t)name, .mv_size = strlen(name) }, value;
     MDB_dbi tables;
-    void *start;
-    size_t size;
 
     if (db->map_is_ours || db->read_only) /* a command that only reads starts no other process */
         return;
     db->map_is_ours = mdb_dbi_open(txn, NULL, 0, &tables) == 0 && mdb_get(txn, tables, &key, &value) == 0 &&
-                      find_mapping((uintptr_t)value.mv_data, &start, &size) &&
-                      madvise(start, size, MADV_DONTFORK) == 0;
+                      mapping_keep_from_children(value.mv_data);
 }
-#else
-static void keep_from_children(struct database *db, MDB_txn *txn)
-{
-    (void)db, (void)txn; /* no process is forked there without an exec */
-}
-#endif
 
 /* --- transactions -------------------------------------------------------------------------------------- */
 

@@ -4,17 +4,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/fs.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "core/copy.h"
 #include "core/file.h"
 #include "core/mem.h"
 #include "core/text.h"
@@ -22,8 +21,6 @@
 /* Descriptors held for the path from the top to where the walk is: more levels are closed, and opened
  * again through ".." on the way back, so that no depth of a guest's making exhausts them. */
 #define LEVELS_OPEN 32
-
-#define BUFFER_SIZE (256u << 10)
 
 struct level {
     int from, to; /* -1 when closed; TO is always -1 in a walk that only measures */
@@ -44,9 +41,6 @@ struct link_target { /* a file with several names: where its first copy is */
     char *path; /* NULL: a free slot */
 };
 
-/* How file data is copied; the walk steps down when the file system refuses. */
-enum data_way { DATA_REFLINK, DATA_RANGE, DATA_BUFFER };
-
 struct walk {
     visit_fn *visit;  /* for everything but directories that are entered */
     bool copies;      /* make directories in the target, too */
@@ -58,8 +52,7 @@ struct walk {
 
     struct link_target *links; /* hash table, open addressing; a power of two in size */
     size_t link_count, link_room;
-    enum data_way way;
-    char *buffer;
+    struct copy data;
     int64_t bytes; /* measured */
 };
 
@@ -139,81 +132,6 @@ static int copy_attributes(int from, int to, const struct stat *st)
     return fchmod(to, st->st_mode & 07777) < 0 ? -1 : futimens(to, times);
 }
 
-/* ---- data ---- */
-
-static bool is_refusal(int sys)
-{
-    return sys == EOPNOTSUPP || sys == EXDEV || sys == EINVAL || sys == ENOTTY || sys == ENOSYS;
-}
-
-static int copy_by_buffer(struct walk *w, int from, int to, off_t at, off_t end)
-{
-    if (w->buffer == NULL)
-        w->buffer = mem_alloc(BUFFER_SIZE);
-    if (lseek(to, at, SEEK_SET) < 0)
-        return -1;
-    while (at < end) {
-        size_t wanted = end - at < (off_t)BUFFER_SIZE ? (size_t)(end - at) : BUFFER_SIZE;
-        ssize_t got = RETRY_EINTR(pread(from, w->buffer, wanted, at));
-
-        if (got <= 0)
-            return got < 0 ? -1 : 0; /* shorter than it was: the rest reads as zeroes */
-        if (file_write_all(to, w->buffer, (size_t)got) < 0)
-            return -1;
-        at += got;
-    }
-    return 0;
-}
-
-static int copy_extent(struct walk *w, int from, int to, off_t at, off_t end)
-{
-    off_t in = at, out = at;
-
-    while (w->way == DATA_RANGE && in < end) {
-        ssize_t got = RETRY_EINTR(copy_file_range(from, &in, to, &out, (size_t)(end - in), 0));
-
-        if (got < 0 && is_refusal(errno))
-            w->way = DATA_BUFFER;
-        else if (got <= 0)
-            return got < 0 ? -1 : 0;
-    }
-    return in < end ? copy_by_buffer(w, from, to, in, end) : 0;
-}
-
-static int copy_extents(struct walk *w, int from, int to, off_t size)
-{
-    for (off_t at = 0; at < size;) {
-        off_t data = lseek(from, at, SEEK_DATA);
-        off_t hole;
-
-        if (data < 0 && errno == ENXIO)
-            return 0; /* a hole to the end */
-        if (data < 0)
-            return errno == EINVAL ? copy_extent(w, from, to, at, size) : -1;
-        hole = lseek(from, data, SEEK_HOLE);
-        if (hole < 0 || hole > size)
-            hole = size;
-        if (copy_extent(w, from, to, data, hole) < 0)
-            return -1;
-        at = hole;
-    }
-    return 0;
-}
-
-static int copy_data(struct walk *w, int from, int to, off_t size)
-{
-    if (size == 0)
-        return 0;
-    if (w->way == DATA_REFLINK) {
-        if (ioctl(to, FICLONE, from) == 0)
-            return 0;
-        if (!is_refusal(errno))
-            return -1;
-        w->way = DATA_RANGE;
-    }
-    return ftruncate(to, size) < 0 ? -1 : copy_extents(w, from, to, size);
-}
-
 /* ---- hard links ---- */
 
 static struct link_target *link_slot(const struct walk *w, dev_t dev, ino_t ino)
@@ -273,7 +191,7 @@ static int link_copy(struct walk *w, const struct level *l, const char *name, co
 
 /* ---- one entry ---- */
 
-static int copy_file(struct walk *w, const struct level *l, const char *name, struct error *e)
+static int copy_regular(struct walk *w, const struct level *l, const char *name, struct error *e)
 {
     AUTO_CLOSE int from = openat(l->from, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     AUTO_CLOSE int to = -1;
@@ -284,7 +202,7 @@ static int copy_file(struct walk *w, const struct level *l, const char *name, st
     to = openat(l->to, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (to < 0)
         return fail_at(w, errno, "make", name, e);
-    if (copy_data(w, from, to, st.st_size) < 0 || copy_attributes(from, to, &st) < 0)
+    if (copy_data(&w->data, from, to, st.st_size) < 0 || copy_attributes(from, to, &st) < 0)
         return fail_at(w, errno, "copy", name, e);
     return 0;
 }
@@ -333,7 +251,7 @@ static int copy_entry(struct walk *w, const struct level *l, const char *name, c
     linked = link_copy(w, l, name, st, e);
     if (linked != 0)
         return linked < 0 ? -1 : 0;
-    return S_ISREG(st->st_mode) ? copy_file(w, l, name, e) : copy_node(w, l, name, st, e);
+    return S_ISREG(st->st_mode) ? copy_regular(w, l, name, e) : copy_node(w, l, name, st, e);
 }
 
 static int measure_entry(struct walk *w, const struct level *l, const char *name, const struct stat *st,
@@ -371,7 +289,7 @@ static void walk_done(struct walk *w)
         free(w->links[i].path);
     free(w->levels);
     free(w->links);
-    free(w->buffer);
+    copy_done(&w->data);
     text_done(&w->path);
 }
 

@@ -578,6 +578,51 @@ static void test_file__names_file_systems_where_locks_cannot_be_trusted(void **s
 #define WITH_SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_setup, scratch_teardown)
 #define IN_MEMORY(test)    cmocka_unit_test_setup_teardown(test, scratch_setup_in_memory, scratch_teardown)
 
+/* ---- room, times ---- */
+
+static void test_file__keeps_room_behind_its_end_and_no_more(void **state)
+{
+    const struct scratch *s = *state;
+    struct stat before, after;
+    int fd;
+
+    scratch_write(s, "a", "content");
+    fd = openat(s->dir, "a", O_RDWR | O_CLOEXEC);
+    assert_int_equal(fstat(fd, &before), 0);
+    if (file_reserve(fd, 1 << 20) < 0 && errno == EOPNOTSUPP)
+        skip();
+    assert_int_equal(fstat(fd, &after), 0);
+    assert_int_equal(after.st_size, 7);
+    assert_true((after.st_blocks - before.st_blocks) * 512 >= 1 << 20);
+    close(fd);
+    assert_int_equal(fstatat(s->dir, "a", &after, 0), 0); /* it stays */
+    assert_true((after.st_blocks - before.st_blocks) * 512 >= 1 << 20);
+    assert_int_equal(file_reserve(-1, 1), -1);
+}
+
+static void test_file__tells_when_it_was_changed(void **state)
+{
+    const struct timespec times[] = { { .tv_sec = 5, .tv_nsec = 6 }, { .tv_sec = 7, .tv_nsec = 8 } };
+    const struct scratch *s = *state;
+    struct stat st;
+
+    scratch_write(s, "a", "");
+    assert_int_equal(utimensat(s->dir, "a", times, 0), 0);
+    assert_int_equal(fstatat(s->dir, "a", &st, 0), 0);
+    assert_int_equal(file_modified(&st).tv_sec, 7);
+    assert_int_equal(file_modified(&st).tv_nsec, 8);
+}
+
+static void test_file__syncs_what_is_open_and_nothing_else(void **state)
+{
+    const struct scratch *s = *state;
+    struct error e = { 0 };
+
+    assert_int_equal(file_sync_full(s->dir, &e), 0);
+    assert_int_equal(file_sync_full(-1, &e), -1);
+    assert_int_equal(e.code, ERROR_INTERNAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -604,6 +649,12 @@ int main(void)
         WITH_SCRATCH(test_file__does_not_remove_into_a_bind_mount_of_the_same_file_system),
         WITH_SCRATCH(test_file__comes_to_an_end_when_somebody_fills_what_it_empties),
         WITH_SCRATCH(test_file__names_file_systems_where_locks_cannot_be_trusted),
+        cmocka_unit_test_setup_teardown(test_file__keeps_room_behind_its_end_and_no_more, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_file__tells_when_it_was_changed, scratch_setup,
+                                        scratch_teardown),
+        cmocka_unit_test_setup_teardown(test_file__syncs_what_is_open_and_nothing_else, scratch_setup,
+                                        scratch_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

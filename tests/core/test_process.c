@@ -1,11 +1,13 @@
 #include "core/process.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +19,8 @@
 #include <cmocka.h>
 
 #include "core/clock.h"
+#include "core/copy.h"
+#include "core/spawn.h"
 #include "tests/core/scratch.h"
 
 /* How a child behaves. It tells its pid on a pipe when it is ready, and whoever has a copy of that pipe's
@@ -312,8 +316,55 @@ static void test_process__does_not_take_a_refusal_for_an_end(void **state)
     finish(pid, &b);
 }
 
-int main(void)
+/* ---- its file ---- */
+
+static void test_process__finds_its_own_file(void **state)
 {
+    char path[4096], real[4096] = "", little[8];
+    struct error e = { 0 };
+
+    (void)state;
+    assert_true(readlink("/proc/self/exe", real, sizeof(real) - 1) > 0);
+    assert_int_equal(process_self_path(path, sizeof(path), &e), 0);
+    assert_string_equal(path, real);
+    assert_int_equal(process_self_path(little, sizeof(little), &e), -1);
+}
+
+/* main() of a copy of this program that was removed. */
+static int look_for_removed_file(const char *path)
+{
+    char out[4096];
+    struct error e = { 0 };
+
+    CHECK(unlink(path) == 0);
+    CHECK(process_self_path(out, sizeof(out), &e) == -1);
+    CHECK(strstr(e.message, "removed") != NULL);
+    return 0;
+}
+
+static void test_process__does_not_name_a_file_that_is_no_longer_its_own(void **state)
+{
+    const struct scratch *s = *state;
+    char self[4096], copy[96], *argv[] = { copy, NULL };
+    struct error e = { 0 };
+    int status = -1;
+    pid_t pid;
+
+    snprintf(copy, sizeof(copy), "%s/removed", s->path);
+    assert_int_equal(process_self_path(self, sizeof(self), &e), 0);
+    assert_int_equal(copy_file(AT_FDCWD, self, s->dir, "removed", NULL, NULL, NULL, &e), 0);
+    assert_int_equal(chmod(copy, 0700), 0);
+    assert_int_equal(
+        spawn_start(&(struct spawn){ .argv = argv, .directory = -1, .streams = { -1, 1, 2 } }, &pid, &e), 0);
+    assert_int_equal(spawn_wait(pid, 20000, &status, &e), 1);
+    assert_int_equal(status, 0);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 0 && strstr(argv[0], "/removed") != NULL)
+        return look_for_removed_file(argv[0]);
+
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_process__knows_itself),
         cmocka_unit_test(test_process__reads_stat_behind_the_last_bracket_whatever_the_name),
@@ -326,6 +377,9 @@ int main(void)
         cmocka_unit_test(test_process__ends_the_children_of_a_session_leader_too),
         cmocka_unit_test(test_process__ends_nobody_else_when_it_leads_no_session),
         cmocka_unit_test(test_process__does_not_take_a_refusal_for_an_end),
+        cmocka_unit_test(test_process__finds_its_own_file),
+        cmocka_unit_test_setup_teardown(test_process__does_not_name_a_file_that_is_no_longer_its_own,
+                                        scratch_setup, scratch_teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,12 @@
 #include "tools/agent-desktop/signals.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#include "core/descriptor.h"
 
 /* What a handler may touch has to be global. */
 static volatile int caught;
@@ -50,7 +51,7 @@ int signals_watch(int *fd, struct error *e)
     struct sigaction old;
     int ends[2];
 
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+    if (descriptor_pipe(ends, true) < 0)
         return error_set(e, ERROR_INTERNAL, errno, "cannot make a pipe");
     *fd = ends[0];
     wake_fd = ends[1];

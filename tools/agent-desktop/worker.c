@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/descriptor.h"
 #include "core/file.h"
 #include "core/text.h"
 
@@ -128,7 +129,7 @@ int worker_start(const struct worker_job *job, struct worker *out, struct error 
 
     if (log < 0)
         return error_set_errno(e, ERROR_INTERNAL, errno, "cannot open /dev/null");
-    if (pipe2(ends, O_CLOEXEC) < 0)
+    if (descriptor_pipe(ends, false) < 0)
         return error_set(e, ERROR_INTERNAL, errno, "cannot make a pipe");
     pid_t middle = fork();
 

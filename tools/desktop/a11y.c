@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/library.h"
 #include "core/mem.h"
-#include "tools/desktop/library.h"
 
 #define REGISTRY_NAME "org.a11y.atspi.Registry"
 #define ROOT_PATH     "/org/a11y/atspi/accessible/root"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "tools/desktop/library.h"
+#include "core/library.h"
 
 struct libpng {
     __typeof__(png_image_write_to_stdio) *png_image_write_to_stdio;

@@ -7,9 +7,9 @@
 #include <xcb/xcbext.h>
 
 #include "core/clock.h"
+#include "core/library.h"
 #include "core/mem.h"
 #include "core/text.h"
-#include "tools/desktop/library.h"
 
 #define KEYSYM_RETURN    0xff0d
 #define KEYSYM_TAB       0xff09

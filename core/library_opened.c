@@ -1,4 +1,4 @@
-#include "tools/desktop/library.h"
+#include "core/library.h"
 
 #include <dlfcn.h>
 #include <string.h>
