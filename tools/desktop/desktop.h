@@ -3,7 +3,9 @@
  * One function per command: options in, the reply's `data` out. Elements are read and acted on through
  * AT-SPI, windows and pixels through X11; both live behind libraries that are opened on first use, so
  * that no other command pays for them. A missing library, display or accessibility bus is
- * PLATFORM_NOT_SUPPORTED and names what is missing; elsewhere than on Linux everything is.
+ * PLATFORM_NOT_SUPPORTED and names what is missing. Where the helper for macOS lies beside this program
+ * (helper.h), launch and snapshot are the helper's and do not return; elsewhere than on Linux nothing else is
+ * supported.
  *
  * Snapshots are kept in the state root (core/root.h) of the machine this runs on: snapshots/<id>.json,
  * the newest DESKTOP_SNAPSHOTS_MAX of them. A ref names one element of one snapshot; it acts on exactly

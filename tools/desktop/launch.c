@@ -13,6 +13,7 @@
 #include "core/root.h"
 #include "tools/desktop/desktop.h"
 #include "tools/desktop/element.h"
+#include "tools/desktop/helper.h"
 #include "tools/desktop/spawn.h"
 #include "tools/desktop/x11.h"
 
@@ -318,8 +319,11 @@ int desktop_launch(const struct desktop_launch *options, struct json **data, str
 {
     struct launch l = { .options = options };
     struct window window = { 0 };
-    const int result = run(&l, &window, e);
+    int result;
 
+    if (helper_launch(options, e) < 0)
+        return -1;
+    result = run(&l, &window, e);
     if (result == 0)
         *data = new_data(&l, &window);
     free(window.title);

@@ -6,6 +6,7 @@
 #include "core/text.h"
 #include "tools/desktop/desktop.h"
 #include "tools/desktop/element.h"
+#include "tools/desktop/helper.h"
 #include "tools/desktop/ref.h"
 #include "tools/desktop/snapshots.h"
 #include "tools/desktop/x11.h"
@@ -217,7 +218,7 @@ static int snapshot(const struct desktop_snapshot *options, struct json **data, 
 
 int desktop_snapshot(const struct desktop_snapshot *options, struct json **data, struct error *e)
 {
-    if (snapshot(options, data, e) == 0)
+    if (helper_snapshot(options, e) == 0 && snapshot(options, data, e) == 0)
         return 0;
     e->delivery = DELIVERY_NOT_DELIVERED; /* looking changes nothing, whatever the code */
     e->retry = RETRY_SAFE;
