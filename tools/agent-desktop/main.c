@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "providers/linux/supervisor.h"
+#include "providers/remote/runner.h"
 #include "store/journal.h"
 #include "tools/agent-desktop/command.h"
 #include "tools/agent-desktop/envelope.h"
@@ -113,6 +114,8 @@ int main(int argc, char **argv)
 
     if (argc > 1 && strcmp(argv[1], SUPERVISOR_MODE) == 0)
         return supervisor_main(argc, argv);
+    if (argc > 1 && strcmp(argv[1], RUNNER_MODE) == 0)
+        return runner_main(argc, argv);
     output_init();
     forget_callers_signals();
     if (command_find(argc > 0 ? argv + 1 : argv, &choice, &e) == 0) {
