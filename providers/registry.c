@@ -4,9 +4,10 @@
 #include <sys/utsname.h>
 
 #include "providers/linux/linux.h"
+#include "providers/macos/macos.h"
 #include "providers/provider.h"
 
-static const struct provider_ops *const providers[] = { &linux_ops, NULL };
+static const struct provider_ops *const providers[] = { &linux_ops, &macos_ops, NULL };
 
 /* What every provider must have; what may be absent is said in provider.h. */
 static bool is_complete(const struct provider_ops *p)

@@ -127,7 +127,7 @@ static int try_claim(struct operate *o, struct error *e)
     if (holds != 0)
         return holds;
     unlock(&o->op_lock);
-    return sandbox_look(&o->sandbox, c, e) < 0 ? -1 : 2;
+    return sandbox_look_anew(&o->sandbox, c, e) < 0 ? -1 : 2;
 }
 
 static int claim(struct operate *o, struct error *e)
@@ -220,7 +220,7 @@ static int look_again(struct operate *o, struct error *e)
     struct error cause = *e;
     struct error later = { 0 };
 
-    if (context_resume(&o->context, &later) < 0 || sandbox_look(&o->sandbox, &o->context, &later) < 0) {
+    if (context_resume(&o->context, &later) < 0 || sandbox_look_anew(&o->sandbox, &o->context, &later) < 0) {
         if (cause.code == ERROR_NONE)
             *e = later;
         return -1;

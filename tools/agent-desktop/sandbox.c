@@ -66,8 +66,11 @@ bool sandbox_may_change(const struct sandbox *s)
 
 int sandbox_look(struct sandbox *s, struct context *c, struct error *e)
 {
-    if (!sandbox_may_change(s))
-        return 0;
+    return sandbox_may_change(s) ? sandbox_look_anew(s, c, e) : 0;
+}
+
+int sandbox_look_anew(struct sandbox *s, struct context *c, struct error *e)
+{
     return engine_look(&c->engine, &s->subject, LOOK_DEADLINE_MS, &s->look, e);
 }
 

@@ -28,6 +28,9 @@ int sandbox_open(struct sandbox *s, struct context *c, const char *name, const c
 int sandbox_look(struct sandbox *s, struct context *c, struct error *e);
 bool sandbox_may_change(const struct sandbox *s);
 
+/* The same after another process may have written: whatever the state was, its record is read again. */
+int sandbox_look_anew(struct sandbox *s, struct context *c, struct error *e);
+
 /* Opens and looks, with the rights that takes, and puts sandbox.json right. Fails with SANDBOX_NOT_FOUND. */
 int sandbox_see(struct sandbox *s, struct context *c, const char *name, struct error *e);
 
