@@ -17,9 +17,9 @@ struct catalog_image {
     char sha1[41];    /* lower case */
 };
 
-/* The newest image for CATALOG_MODEL that has an address and a checksum and is not above HOST_VERSION: the installer
- * refuses newer ones. 1 with *out; 0 when there is none, *out then the newest there is above it (version "" when
- * there is nothing at all); -1 when BYTES are no catalog. */
+/* The newest image for CATALOG_MODEL that has an address and a checksum and is not above HOST_VERSION: the
+ * installer refuses newer ones. 1 with *out; 0 when there is none, *out then the newest there is above it
+ * (version "" when there is nothing at all); -1 when BYTES are no catalog. */
 int catalog_choose(const char *bytes, size_t size, const char *host_version, struct catalog_image *out,
                    struct error *e);
 

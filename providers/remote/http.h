@@ -64,9 +64,8 @@ struct http_request {
 
     int tries;       /* at most so many; 0: until the deadline */
     int deadline_ms; /* over all attempts and the pauses between them; -1: none, then with one try */
-    int stall_ms; /* so long with fewer than stall_bytes either way breaks a connection; 0: it may be silent
-                   */
-    int stall_bytes; /* 0: one */
+    int stall_ms;    /* so long with fewer than stall_bytes breaks a connection; 0: it may be silent */
+    int stall_bytes; /* of bodies, either way; 0: one */
 
     /* The body: BODY, or what ON_READ puts into BYTES, at most ROOM, from OFFSET on (again from 0 in another
      * attempt); it returns the count, 0 at the end, -1 with *e. */
@@ -112,11 +111,10 @@ int http_get(const char *url, size_t max, int deadline_ms, struct text *out, str
 
 struct http_download {
     const char *url;
-    int file; /* descriptor, open to read and write; what it holds already is the beginning */
-    const char
-        *sha1;    /* published, in either case; NULL: none, and what the file holds already is not trusted */
-    int stall_ms; /* a connection that brings next to nothing (16 KiB) for so long is broken */
-    int give_up_ms; /* so long with no more than that, over all attempts, ends it */
+    int file;         /* descriptor, open to read and write; what it holds already is the beginning */
+    const char *sha1; /* published, in either case; NULL: none; then what FILE holds is begun anew */
+    int stall_ms;     /* a connection that brings next to nothing (16 KiB) for so long is broken */
+    int give_up_ms;   /* so long at no better pace than that, over all attempts, ends it */
     void (*on_bytes)(void *self, int64_t done, int64_t total); /* some times a second; total -1: unknown */
     void *self;
 };

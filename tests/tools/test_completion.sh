@@ -35,7 +35,11 @@ expect 'run rm recover' agent-desktop sandbox r
 expect 'demo' agent-desktop sandbox stop ''
 expect '' agent-desktop sandbox create ''
 expect '--wait' agent-desktop sandbox stop --w
-expect 'from= net= screen=' agent-desktop sandbox create x --set ''
+expect 'from= ipsw= net= screen= user=' agent-desktop sandbox create x --set ''
+expect 'host none' agent-desktop sandbox create x --set net =
+expect 'host' agent-desktop sandbox create x --set net = h
+expect 'demo' agent-desktop sandbox create x --set from = ''
+expect '' agent-desktop sandbox create x --set 'a/b' =
 expect '--report' agent-desktop sandbox exec demo --r
 expect '' agent-desktop sandbox exec demo -- laun
 expect '--app' agent-desktop snapshot --a
