@@ -23,19 +23,15 @@
 #include "providers/remote/kin.h"
 #include "providers/remote/protocol.h"
 
-#define GRACE_MS 2000 /* between SIGTERM for the time limit and SIGKILL */
-#define HANG_UP_MS                                                                                           \
-    250                 /* how often it is asked whether the host is there: not every system tells by itself \
-                         */
-#define SETTLE_MS    20 /* how often it is asked whether all of a command are gone */
+#define GRACE_MS     2000 /* between SIGTERM for the time limit and SIGKILL */
+#define HANG_UP_MS   250  /* how often it is asked whether the host is there: not every system tells */
+#define SETTLE_MS    20   /* how often it is asked whether all of a command are gone */
 #define STATUS_USAGE 2
 #define STATUS_LOST  1 /* the host is gone: nobody reads this */
 #define NOT_RUN      127
 
-enum phase {
-    PHASE_RUNNING,
-    PHASE_TOLD
-}; /* TOLD: how it ended is on its way, and the host hangs up when it has that */
+/* TOLD: how it ended is on its way, and the host hangs up when it has that. */
+enum phase { PHASE_RUNNING, PHASE_TOLD };
 
 struct runner {
     const char *own_path;
@@ -270,6 +266,20 @@ static void take_leaders_end(struct runner *r)
 
 /* --- being joined --------------------------------------------------------------------------------------- */
 
+static void forget_fd(int *fd)
+{
+    util_close_fd(fd);
+    *fd = -1;
+}
+
+static void stop_listening(struct runner *r)
+{
+    if (r->listener < 0)
+        return;
+    forget_fd(&r->listener);
+    (void)unlink(r->path);
+}
+
 /* Without it signals cannot be forwarded, and one slow stream holds up the other; the command runs all the
  * same: it may be the one that makes room on a full disk. */
 static void listen_for_join(struct runner *r)
@@ -277,33 +287,22 @@ static void listen_for_join(struct runner *r)
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     mode_t mask = umask(0177);
 
-    protocol_print_path(r->path, r->request.rendezvous);
+    protocol_print_path(r->path, r->request.rendezvous); /* by chance: nobody else's */
     memcpy(address.sun_path, r->path, sizeof(r->path));
     r->listener = descriptor_socket(AF_UNIX, SOCK_STREAM, 0, true);
     if (r->listener >= 0 &&
         (bind(r->listener, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(r->listener, 1) < 0))
-        util_close_fd(&r->listener), r->listener = -1;
+        stop_listening(r);
     umask(mask);
     r->keep = r->listener >= 0;
-}
-
-static void stop_listening(struct runner *r)
-{
-    if (r->listener < 0)
-        return;
-    util_close_fd(&r->listener);
-    r->listener = -1;
-    (void)unlink(r->path);
 }
 
 static void leave_joiner(struct runner *r)
 {
     int *const fds[] = { &r->joiner, &r->joined[0], &r->joined[1] };
 
-    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
-        util_close_fd(fds[i]);
-        *fds[i] = -1;
-    }
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        forget_fd(fds[i]);
     r->offset_size = 0;
 }
 
@@ -376,8 +375,7 @@ static bool is_joined(const struct runner *r)
 static void obey(struct runner *r, int number)
 {
     if (number == PROTOCOL_STDERR_CLOSED) {
-        util_close_fd(&r->errors); /* who writes there learns it as he would from any pipe */
-        r->errors = -1;
+        forget_fd(&r->errors); /* who writes there learns it as he would from any pipe */
         return;
     }
     if (number >= NSIG || r->phase != PHASE_RUNNING)
@@ -434,10 +432,8 @@ static bool read_errors(struct runner *r)
     size_t room = r->errors < 0 ? 0 : room_for_errors(r);
     ssize_t n = room == 0 ? -1 : RETRY_EINTR(read(r->errors, r->buffer + r->size, room));
 
-    if (room > 0 && n == 0) {
-        util_close_fd(&r->errors);
-        r->errors = -1;
-    }
+    if (room > 0 && n == 0)
+        forget_fd(&r->errors);
     r->size += n > 0 ? (size_t)n : 0;
     return n > 0;
 }

@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from sshd import AD, BASE, DRIVER, SSHD, USER, Client, Proxy, Sshd, make_key, wait_until
+from sshd import AD, BASE, SSHD, USER, Client, Proxy, Sshd, make_key, wait_until
 
 from harness import alive, main
 
@@ -34,16 +34,16 @@ def peak_kib(process):
         return next(int(line.split()[1]) for line in f if line.startswith("VmHWM:"))
 
 
-def processes(pattern):
-    """Who runs with PATTERN in the command line, but for the drivers, who have it, too."""
+def processes(sshd, pattern):
+    """Who runs in the guest with PATTERN in the command line: its home is nobody else's."""
     found = []
     for pid in (name for name in os.listdir("/proc") if name.isdigit()):
         try:
-            with open(f"/proc/{pid}/cmdline", "rb") as f:
-                line = f.read()
+            with open(f"/proc/{pid}/cmdline", "rb") as cmdline, open(f"/proc/{pid}/environ", "rb") as environ:
+                line, home = cmdline.read(), environ.read()
         except OSError:
             continue
-        if pattern in line and not line.startswith(DRIVER.encode()) and alive(int(pid)):
+        if pattern in line and f"HOME={sshd.home}\0".encode() in home and alive(int(pid)):
             found.append((int(pid), line))
     return found
 
@@ -62,6 +62,9 @@ class ServerTest(unittest.TestCase):
 
     def run_inside(self, *argv, **options):
         return self.client.run(*argv, **options)
+
+    def processes(self, pattern):
+        return processes(self.sshd, pattern)
 
 
 @unittest.skipUnless(SSHD, "needs openssh-server")
@@ -286,7 +289,7 @@ class ExecTest(ServerTest):
         self.assertLess(time.monotonic() - begun, 2)
         self.assertEqual(process.stderr.read(), b"")
         process.communicate()
-        self.assertEqual(processes(b"leaving reader"), [])
+        self.assertEqual(self.processes(b"leaving reader"), [])
 
     def test_case_10_a_program_that_survives_its_reader_tells_how_it_ended(self):
         process = self.client.popen("sh", "-c", "yes 2>/dev/null; echo went on >&2; exit 5")
@@ -301,7 +304,7 @@ class ExecTest(ServerTest):
         process.stderr.close()
         self.assertEqual(process.wait(timeout=10), 128 + signal.SIGPIPE)
         process.communicate()
-        self.assertEqual(processes(b"leaving errors"), [])
+        self.assertEqual(self.processes(b"leaving errors"), [])
 
     def test_r213_a_full_disk_under_stdout_is_told(self):
         if not os.path.exists("/dev/full"):
@@ -309,7 +312,7 @@ class ExecTest(ServerTest):
         with open("/dev/full", "wb") as full:
             reply = self.client.finish(self.client.popen("yes", "full disk", stdout=full))
         self.assertEqual((reply.code, reply.stdout_used), ("STORE_FULL", False), reply)
-        wait_until(lambda: processes(b"yes\0full disk") == [], 2, "the guest's end")
+        wait_until(lambda: self.processes(b"yes\0full disk") == [], 2, "the guest's end")
 
     # --- limits, signals, death --------------------------------------------------------------------------
 
@@ -318,7 +321,7 @@ class ExecTest(ServerTest):
         reply = self.run_inside("sleep", "317", timeout_ms=300)
         self.assertLess(time.monotonic() - begun, 4)
         self.assertEqual((reply.code, reply.report["retry"], reply.stdout_used), ("TIMEOUT", "unsafe", False), reply)
-        self.assertEqual(processes(b"sleep\x00317"), [])
+        self.assertEqual(self.processes(b"sleep\x00317"), [])
 
     def test_r207_time_limit_after_output(self):
         reply = self.run_inside("sh", "-c", "echo hi; sleep 318", timeout_ms=500)
@@ -330,7 +333,7 @@ class ExecTest(ServerTest):
         reply = self.run_inside("sh", "-c", script, timeout_ms=300)
         self.assertEqual(reply.code, "TIMEOUT", reply)
         self.assertLess(time.monotonic() - begun, 6)
-        self.assertEqual(processes(b"sleep\x00319"), [])
+        self.assertEqual(self.processes(b"sleep\x00319"), [])
 
     def test_r207_time_limit_although_nobody_reads(self):
         process = self.client.popen("yes", "unread", options={"timeout_ms": 500})
@@ -339,7 +342,7 @@ class ExecTest(ServerTest):
         self.assertLess(time.monotonic() - begun, 8)
         reply = self.client.finish(process)
         self.assertEqual(reply.code, "TIMEOUT", reply)
-        self.assertEqual(processes(b"yes\x00unread"), [])
+        self.assertEqual(self.processes(b"yes\x00unread"), [])
 
     def test_case_12_signals_to_the_host_command_reach_the_guest(self):
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -359,7 +362,7 @@ class ExecTest(ServerTest):
         process.terminate()
         reply = self.client.finish(process, timeout=8)
         self.assertEqual((reply.status, reply.report["signal"]), (143, str(int(signal.SIGKILL))), reply)
-        self.assertEqual(processes(b"0.3207"), [])
+        self.assertEqual(self.processes(b"0.3207"), [])
 
     def test_case_12_a_guest_that_floods_and_ignores_the_signal_is_ended(self):
         process = self.client.popen("sh", "-c", "trap '' TERM; echo >&2; while :; do yes flooding | head -c 1G; done",
@@ -370,7 +373,7 @@ class ExecTest(ServerTest):
         reply = self.client.finish(process, timeout=10)
         self.assertLess(time.monotonic() - begun, 5)
         self.assertEqual((reply.status, reply.report["signal"]), (143, str(int(signal.SIGKILL))), reply)
-        self.assertEqual(processes(b"flooding"), [])
+        self.assertEqual(self.processes(b"flooding"), [])
 
     def test_r207_time_limit_of_a_flood(self):
         begun = time.monotonic()
@@ -378,21 +381,21 @@ class ExecTest(ServerTest):
                                                      options={"timeout_ms": 700}), timeout=10)
         self.assertLess(time.monotonic() - begun, 5)
         self.assertEqual(reply.code, "TIMEOUT", reply)
-        self.assertEqual(processes(b"yes\x00a flood"), [])
+        self.assertEqual(self.processes(b"yes\x00a flood"), [])
 
     def test_case_12_what_outlives_the_signalled_leader_is_ended_too(self):
         process = self.client.popen("sh", "-c", "(trap '' TERM; setsid sleep 321 & sleep 321) & echo ready; wait")
         self.assertEqual(process.stdout.readline(), b"ready\n")
         process.terminate()
         self.assertEqual(self.client.finish(process, timeout=8).status, 143)
-        self.assertEqual(processes(b"sleep\x00321"), [])
+        self.assertEqual(self.processes(b"sleep\x00321"), [])
 
     def test_case_12_death_of_the_host_command_ends_the_guest(self):
         process = self.client.popen("sh", "-c", "trap '' TERM HUP PIPE; echo ready; setsid sleep 322 & sleep 322; true")
         self.assertEqual(process.stdout.readline(), b"ready\n")
         process.kill()
         process.communicate()
-        wait_until(lambda: processes(b"sleep\x00322") == [], 2, "the guest's end")
+        wait_until(lambda: self.processes(b"sleep\x00322") == [], 2, "the guest's end")
 
     def test_case_12_death_of_the_host_command_after_the_guest_was_joined(self):
         process = self.client.popen("sh", "-c", "head -c 200000 /dev/zero >&2; echo ready; exec sleep 323")
@@ -400,11 +403,11 @@ class ExecTest(ServerTest):
         self.assertEqual(process.stdout.readline(), b"ready\n")
         process.kill()
         process.communicate()
-        wait_until(lambda: processes(b"sleep\x00323") == [], 2, "the guest's end")
+        wait_until(lambda: self.processes(b"sleep\x00323") == [], 2, "the guest's end")
 
     def test_r213_background_children_live_on_after_a_normal_end(self):
         self.run_inside("sh", "-c", "sleep 324 >/dev/null 2>&1 & exit 0")
-        found = wait_until(lambda: processes(b"sleep\x00324"), 5, "the child")  # which may not be `sleep` at once
+        found = wait_until(lambda: self.processes(b"sleep\x00324"), 5, "the child")  # which may not be `sleep` at once
         for pid, _ in found:
             os.kill(pid, signal.SIGKILL)
         self.assertEqual(len(found), 1)
@@ -414,7 +417,7 @@ class ExecTest(ServerTest):
         reply = self.run_inside("sh", "-c", "sleep 325 & echo done")
         self.assertEqual((reply.status, reply.out), (0, b"done\n"), reply)
         self.assertLess(time.monotonic() - begun, 5)
-        for pid, _ in processes(b"sleep\x00325"):
+        for pid, _ in self.processes(b"sleep\x00325"):
             os.kill(pid, signal.SIGKILL)
 
     @staticmethod
@@ -451,8 +454,8 @@ class ExecTest(ServerTest):
         process = self.client.popen("sleep", "300")
         process.kill()
         process.communicate()
-        wait_until(lambda: processes(b"--run-for-host") == [], 5, "the runners' end")
-        self.assertEqual(sockets() - before, set())
+        wait_until(lambda: self.processes(b"--run-for-host") == [], 5, "the runners' end")
+        wait_until(lambda: not sockets() - before, 5, "the end of the sockets")  # of others, at the same time, too
 
 
 class KeysAgainTest(ServerTest):
@@ -592,12 +595,12 @@ class OneSessionTest(ServerTest):
         self.assertEqual((reply.status, reply.out, reply.err), (3, b"out\n", b"err\n"), reply)
         reply = self.run_inside("sh", "-c", "head -c 1000000 /dev/zero >&2; sleep 326")
         self.assertEqual((reply.code, reply.report["disposition"]), ("ACTION_FAILED", "unknown"), reply)
-        wait_until(lambda: processes(b"sleep\x00326") == [], 2, "the guest's end")
+        wait_until(lambda: self.processes(b"sleep\x00326") == [], 2, "the guest's end")
         process = self.client.popen("sh", "-c", "echo ready; sleep 327")
         process.stdout.readline()
         process.terminate()
         self.assertEqual(self.client.finish(process, timeout=8).status, 143)
-        wait_until(lambda: processes(b"sleep\x00327") == [], 2, "the guest's end")
+        wait_until(lambda: self.processes(b"sleep\x00327") == [], 2, "the guest's end")
 
 
 class LostTest(ServerTest):
@@ -629,7 +632,7 @@ class LostTest(ServerTest):
         self.assertIn(("not_sent", "not_delivered"), outcomes)
         self.assertIn(("sent", "unknown"), outcomes)
         self.assertLessEqual(outcomes, {("not_sent", "not_delivered"), ("sent", "unknown"), ("finished", "delivered_unverified")})
-        wait_until(lambda: processes(b"--run-for-host") == [], 5, "the runners' end")
+        wait_until(lambda: self.processes(b"--run-for-host") == [], 5, "the runners' end")
 
     def test_r207_a_network_that_is_gone_is_noticed(self):
         proxy = Proxy(self.sshd.port)
@@ -647,10 +650,10 @@ class LostTest(ServerTest):
     def test_r207_death_of_the_guests_runner(self):
         process = self.client.popen("sh", "-c", "echo ready; exec sleep 329")
         self.assertEqual(process.stdout.readline(), b"ready\n")
-        for pid, _ in processes(b"--run-for-host"):
+        for pid, _ in wait_until(lambda: self.processes(b"--run-for-host"), 5, "the runner"):
             os.kill(pid, signal.SIGKILL)
         reply = self.client.finish(process)
-        for pid, _ in processes(b"sleep\x00329"):
+        for pid, _ in self.processes(b"sleep\x00329"):
             os.kill(pid, signal.SIGKILL)
         self.assertEqual((reply.status, reply.code, reply.report["disposition"]), (1, "ACTION_FAILED", "unknown"), reply)
 
