@@ -1,6 +1,8 @@
 #include "core/descriptor.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,4 +14,9 @@ int descriptor_pipe(int ends[2], bool nonblocking)
 int descriptor_socket(int domain, int type, int protocol, bool nonblocking)
 {
     return socket(domain, type | SOCK_CLOEXEC | (nonblocking ? SOCK_NONBLOCK : 0), protocol);
+}
+
+void descriptor_acknowledge(int socket)
+{
+    (void)setsockopt(socket, IPPROTO_TCP, TCP_QUICKACK, &(int){ 1 }, sizeof(int));
 }

@@ -13,10 +13,6 @@
 #include "core/file.h"
 #include "core/process_system.h"
 
-/* How long a process may take to vanish after SIGKILL: one that waits for a device can take seconds, and
- * more than this is worth a message. */
-#define KILL_WAIT_MS 10000
-
 static char boot_id[BOOT_ID_SIZE];
 
 static void read_boot_id(void)
@@ -151,8 +147,8 @@ int process_end(const struct process_id *id, int grace_ms, struct error *e)
         return 0;
     if (send_signal(id, watch, leads, SIGKILL) < 0)
         return error_set_errno(e, ERROR_INTERNAL, errno, "cannot kill process %d", (int)id->pid);
-    if (!process_wait_gone(watch, KILL_WAIT_MS))
+    if (!process_wait_gone(watch, PROCESS_KILL_WAIT_MS))
         return error_set(e, ERROR_TIMEOUT, 0, "process %d was killed and is still there after %d s",
-                         (int)id->pid, KILL_WAIT_MS / 1000);
+                         (int)id->pid, PROCESS_KILL_WAIT_MS / 1000);
     return 0;
 }

@@ -45,8 +45,11 @@ int process_send(const struct process_id *id, int number, struct error *e);
  * signals go to its process group. 0 also when it was gone already. */
 int process_end(const struct process_id *id, int grace_ms, struct error *e);
 
-/* Its children, zombies too, at most ROOM of them. How many; 0 also when they cannot be known. */
-size_t process_children(pid_t pid, pid_t *out, size_t room);
+/* All of its children, zombies too. How many; 0 also when they cannot be known. free(*out), which may be
+ * NULL. One may be missed while others of them end: Linux reads the list in pieces
+ * (proc_pid_task_children(5)).
+ */
+size_t process_children(pid_t pid, pid_t **out);
 
 /* From now on, whoever below this process loses its parent becomes its child, where the system can do that
  * (Linux, PR_SET_CHILD_SUBREAPER of prctl(2)); elsewhere nothing changes. */

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
+#include "core/mem.h"
 #include "core/process.h"
 
 /* By sysctl(3), as ps(1) does: proc_pidinfo() tells when a process began only to its owner and to root, and a
@@ -46,11 +47,21 @@ void process_read_boot_id(char out[BOOT_ID_SIZE])
     out[BOOT_ID_SIZE - 1] = '\0';
 }
 
-size_t process_children(pid_t pid, pid_t *out, size_t room)
+/* What does not fit is left out without a word, so a full list is asked for again with more room. */
+size_t process_children(pid_t pid, pid_t **out)
 {
-    int bytes = proc_listpids(PROC_PPID_ONLY, (uint32_t)pid, out, (int)(room * sizeof(*out)));
+    pid_t *pids = NULL;
+    size_t room = 128, count;
 
-    return bytes < 0 ? 0 : (size_t)bytes / sizeof(*out);
+    do {
+        room *= 2;
+        pids = mem_grow(pids, room, sizeof(*pids));
+        int bytes = proc_listpids(PROC_PPID_ONLY, (uint32_t)pid, pids, (int)(room * sizeof(*pids)));
+
+        count = bytes < 0 ? 0 : (size_t)bytes / sizeof(*pids);
+    } while (count >= room);
+    *out = pids;
+    return count;
 }
 
 void process_adopt_orphans(void)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
+#include "core/mem.h"
 #include "core/process.h"
 
 #define PF_EXITING_FLAG 0x4 /* include/linux/sched.h; not exported */
@@ -82,30 +83,56 @@ void process_read_boot_id(char out[BOOT_ID_SIZE])
     out[strcspn(out, "\n")] = '\0';
 }
 
-/* Those that one thread has started. */
-static size_t read_children(const char *path, pid_t *out, size_t room)
+/* The whole file as text to free; NULL when there is none. Of one of sequential records the kernel gives at
+ * most a page at a time. */
+static char *read_whole_proc_file(const char *path)
 {
-    char line[4096], *at = line;
-    size_t count = 0;
+    AUTO_CLOSE int fd = RETRY_EINTR(open(path, O_RDONLY | O_CLOEXEC));
+    size_t room = 4096, size = 0;
+    ssize_t got = 1;
 
-    if (read_proc_file(path, line, sizeof(line)) < 0)
-        return 0;
-    while (count < room) {
-        char *end;
-        long pid = strtol(at, &end, 10);
+    if (fd < 0)
+        return NULL;
+    char *text = mem_alloc(room);
 
-        if (end == at || *end != ' ') /* the end, or a number that was cut */
-            break;
-        out[count++] = (pid_t)pid;
-        at = end;
+    while (got > 0) {
+        if (size + 1 == room)
+            text = mem_grow(text, room *= 2, 1);
+        got = RETRY_EINTR(read(fd, text + size, room - size - 1));
+        size += got > 0 ? (size_t)got : 0;
     }
-    return count;
+    text[size] = '\0';
+    return text;
 }
 
-size_t process_children(pid_t pid, pid_t *out, size_t room)
+struct pid_list {
+    pid_t *pids;
+    size_t count, room;
+};
+
+/* Those that one thread has started. */
+static void add_children(struct pid_list *list, const char *path)
 {
+    AUTO_FREE char *line = read_whole_proc_file(path);
+    char *at = line, *end;
+
+    for (; at != NULL; at = end) {
+        long pid = strtol(at, &end, 10);
+
+        if (end == at || *end != ' ') /* the end, or a number that was cut by an error */
+            break;
+        if (list->count == list->room) {
+            list->room = list->room == 0 ? 16 : 2 * list->room;
+            list->pids = mem_grow(list->pids, list->room, sizeof(*list->pids));
+        }
+        list->pids[list->count++] = (pid_t)pid;
+    }
+}
+
+size_t process_children(pid_t pid, pid_t **out)
+{
+    struct pid_list list = { 0 };
     char path[64];
-    size_t count = 0;
 
     snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
     DIR *threads = opendir(path);
@@ -114,11 +141,12 @@ size_t process_children(pid_t pid, pid_t *out, size_t room)
         if (entry->d_name[0] == '.')
             continue;
         snprintf(path, sizeof(path), "/proc/%d/task/%.11s/children", (int)pid, entry->d_name);
-        count += read_children(path, out + count, room - count);
+        add_children(&list, path);
     }
     if (threads != NULL)
         closedir(threads);
-    return count;
+    *out = list.pids;
+    return list.count;
 }
 
 void process_adopt_orphans(void)

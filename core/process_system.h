@@ -10,6 +10,10 @@
 
 #include "core/process.h"
 
+/* How long a process may take to vanish after SIGKILL: one that waits for a device can take seconds, and
+ * more than this is worth a message. */
+#define PROCESS_KILL_WAIT_MS 10000
+
 struct process_look {
     uint64_t start; /* as in struct process_id */
     pid_t session;

@@ -15,12 +15,12 @@
 #include "core/descriptor.h"
 #include "core/file.h"
 #include "core/mem.h"
+#include "core/process_kin.h"
 #include "core/process_system.h"
 #include "core/spawn_system.h"
 
-#define POLL_MS      10 /* where the system cannot tell when a child ends */
-#define CHILDREN_MAX 256
-#define PIPE_MAX     (1 << 20) /* Linux lets an ordinary user have no larger one: pipe(7) */
+#define POLL_MS  10        /* where the system cannot tell when a child ends */
+#define PIPE_MAX (1 << 20) /* Linux lets an ordinary user have no larger one: pipe(7) */
 
 /* ---- starting ---- */
 
@@ -188,25 +188,26 @@ int spawn_wait(pid_t pid, int timeout_ms, int *status, struct error *e)
     }
 }
 
-/* From the top down: what is stopped starts nothing more, and reaps nothing, so that the numbers of its
- * children stay theirs. */
-static void kill_all_below(pid_t pid)
+/* The number of one that was waited for is a stranger's by now, or nobody's. */
+static bool is_child(pid_t pid)
 {
-    pid_t children[CHILDREN_MAX];
+    siginfo_t info;
 
-    if (kill(pid, SIGSTOP) < 0)
-        return;
-    size_t count = process_children(pid, children, CHILDREN_MAX);
-
-    for (size_t i = 0; i < count; i++)
-        kill_all_below(children[i]);
-    kill(pid, SIGKILL);
+    return pid > 0 && (RETRY_EINTR(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT)) == 0 ||
+                       errno != ECHILD);
 }
 
 void spawn_kill(pid_t pid)
 {
-    kill_all_below(pid);
-    RETRY_EINTR(waitpid(pid, NULL, 0));
+    struct process_kin kin = { .leader = pid };
+    struct error ignored = { 0 };
+    int status;
+
+    if (!is_child(pid))
+        return;
+    process_kin_kill(&kin);
+    process_kin_done(&kin);
+    (void)spawn_wait(pid, PROCESS_KILL_WAIT_MS, &status, &ignored);
 }
 
 /* ---- capturing ---- */
@@ -298,11 +299,11 @@ int spawn_capture(const struct spawn *s, int timeout_ms, size_t max, struct text
     if (spawn_start(&with_pipes, &pid, e) < 0)
         goto done;
     ended = read_to_end(pid, timeout_ms, captures, status, e);
-    if (ended == 0) {
+    if (ended != 1)
         spawn_kill(pid);
+    if (ended == 0)
         error_set(e, ERROR_TIMEOUT, 0, "'%s' did not end within %d ms and was killed", s->argv[0],
                   timeout_ms);
-    }
 done:
     util_close_fd(&captures[0].fd);
     util_close_fd(&captures[1].fd);

@@ -34,13 +34,15 @@ int spawn_start(const struct spawn *s, pid_t *pid, struct error *e);
 int spawn_wait(pid_t pid, int timeout_ms, int *status, struct error *e);
 
 /* Ends a child and all that it has started and that has not left it (a daemon does), with SIGKILL, and waits
- * for the child. */
+ * for the child: at most 10 s (one that waits for a device may take that long), behind the search for all of
+ * them, which takes at most 5 s (process_kin_kill()). Nothing when it is no child, or was waited for. */
 void spawn_kill(pid_t pid);
 
 /* Runs it to its end with S->streams[1] and [2] ignored: at most MAX bytes of stdout go to *OUT and of stderr
  * to *ERR (either may be NULL: discarded); what is more is read and dropped. Its end counts, not that of the
  * streams, which a process that it leaves behind may keep open. After TIMEOUT_MS (-1: never) it is ended as
- * by spawn_kill(): TIMEOUT. 0 with the wait(2) status in *status, whatever it is. */
+ * by spawn_kill(): TIMEOUT; so it is when it cannot be waited for. 0 with the wait(2) status in *status,
+ * whatever it is. */
 int spawn_capture(const struct spawn *s, int timeout_ms, size_t max, struct text *out, struct text *err,
                   int *status, struct error *e);
 

@@ -11,6 +11,7 @@
 #define PROGRESS_FILE     "progress.json"
 #define PROGRESS_FILE_NEW ".progress.json"
 #define PROGRESS_FILE_MAX 4096
+#define PERCENT_MAX       100
 
 bool progress_read(const struct root *root, const char *name, struct progress *out)
 {
@@ -29,6 +30,8 @@ bool progress_read(const struct root *root, const char *name, struct progress *o
     out->done_bytes = json_get_int(j, "done_bytes", -1);
     out->total_bytes = json_get_int(j, "total_bytes", -1);
     out->percent = json_get_int(j, "percent", -1);
+    if (out->percent > PERCENT_MAX) /* damaged; nobody is told what cannot be */
+        out->percent = -1;
     return true;
 }
 

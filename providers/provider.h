@@ -68,10 +68,12 @@ struct provider_ops {
     const char *name;    /* as typed after --provider */
     const char *summary; /* one phrase */
 
-    /* Is the host fit? Changes nothing. At most 2 s. */
+    /* Is the host fit? Changes nothing. At most 2 s: a host that did not answer by then is TIMEOUT, not
+     * unfit. */
     int (*inspect_host)(const struct root *root, struct provider_host_report *out, struct error *e);
 
     const struct provider_option *create_options; /* end with a keyless row; never NULL */
+    const char *needed; /* the --set that a first create cannot do without: "ipsw=latest"; NULL: none */
     const struct provider_option *start_options;
     bool can_window;         /* start --window */
     bool can_clone;          /* --set from=SANDBOX */

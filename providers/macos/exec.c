@@ -27,7 +27,7 @@ int macos_exec(void *self, const struct facts *facts, const struct exec_request 
                struct exec_result *out, struct error *e)
 {
     struct macos_vm *vm = self;
-    struct exec_request rest = *request;
+    const struct ssh_cancel cancel = { request->signal_fd, request->signal, request->suspend };
     struct share_paths paths;
     struct remote_file files[SHARE_PROGRAMS_COUNT];
     struct ssh *s = NULL;
@@ -36,12 +36,9 @@ int macos_exec(void *self, const struct facts *facts, const struct exec_request 
     int connect_ms = request->timeout_ms < CONNECT_MS ? request->timeout_ms : CONNECT_MS;
 
     if (require_running(vm, e) < 0 || share_find_programs(vm, &paths, files, &count, e) < 0 ||
-        guest_connect(vm, facts, connect_ms, &s, e) < 0)
+        guest_connect(vm, facts, connect_ms, &cancel, &s, e) < 0)
         return not_sent(out, e);
-    int64_t left = request->timeout_ms - (clock_mono_ms() - began_ms);
-
-    rest.timeout_ms = left > 1 ? (int)left : 1;
-    int r = remote_exec(s, files, count, &rest, out, e);
+    int r = remote_exec(s, files, count, request, began_ms, out, e);
 
     ssh_close(s);
     return r;

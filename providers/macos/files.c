@@ -145,7 +145,7 @@ static int write_new(int home, const char *folder, struct error *e)
     char temp[SCRATCH_NAME_SIZE];
 
     scratch_sweep(home, ".tmp-");
-    AUTO_CLOSE int dir = scratch_make(home, temp, e);
+    AUTO_CLOSE int dir = scratch_make(home, ".tmp-", temp, e);
 
     if (dir < 0)
         return -1;
@@ -163,10 +163,11 @@ static int write_new(int home, const char *folder, struct error *e)
 static int open_folder(int home, const char *folder, struct error *e)
 {
     int dir = file_open_dir(home, folder);
+    int why = errno; /* before the removal has one of its own */
 
-    if (dir < 0 && (errno == ENOTDIR || errno == ELOOP) && file_remove_tree(home, folder, e) < 0)
+    if (dir < 0 && (why == ENOTDIR || why == ELOOP) && file_remove_tree(home, folder, e) < 0)
         return -1;
-    if (dir < 0 && errno == EACCES)
+    if (dir < 0 && why == EACCES)
         (void)fchmodat(home, folder, 0700, AT_SYMLINK_NOFOLLOW); /* of ours, whatever its mode is */
     else if (dir < 0 && write_new(home, folder, e) < 0)
         return -1;

@@ -3,9 +3,8 @@
  *
  *   providers/macos/<hash>/         provider.sh, vmhost.swift, vmhost.entitlements, guest-setup.sh,
  *                                   agent-desktop-macos-helper.swift; <hash> is of their contents
- *   providers/macos/vmhost-<hash>/  vmhost, signed, and its build log; <hash> is of its source and
- * entitlements providers/macos/helper-<hash>/  agent-desktop-macos-helper and its build log; <hash> is of its
- * source
+ *   providers/macos/vmhost-<hash>/  vmhost, signed, and its build log; <hash> is of its sources
+ *   providers/macos/helper-<hash>/  agent-desktop-macos-helper and its build log; the same
  *
  * Written atomically (a directory of a temporary name, renamed), never changed in place; a damaged one is
  * noticed and written anew. */

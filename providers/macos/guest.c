@@ -188,7 +188,7 @@ static bool find_pin(const struct facts *facts, const char **blob)
 }
 
 static int open_at(struct macos_vm *vm, const struct facts *facts, const char *address, int deadline_ms,
-                   struct ssh **out, enum ssh_obstacle *why, struct error *e)
+                   const struct ssh_cancel *cancel, struct ssh **out, enum ssh_obstacle *why, struct error *e)
 {
     const char *user = facts_get(facts, "user");
     struct ssh_target target = { .address = address, .port = SSH_PORT, .user = user, .key_file = MACOS_KEY };
@@ -199,6 +199,7 @@ static int open_at(struct macos_vm *vm, const struct facts *facts, const char *a
     if (user == NULL)
         return error_set(e, ERROR_ACTION_FAILED, 0, "the guest's account is not recorded");
     target.key_dir = vm->dir;
+    target.cancel = cancel;
     if (!find_pin(facts, &target.known_blob)) {
         *why = SSH_HOST_KEY;
         return error_set(e, ERROR_HOST_KEY_CHANGED, 0,
@@ -222,7 +223,7 @@ void guest_look(struct macos_vm *vm, const struct facts *facts, int deadline_ms,
     memcpy(out->address, place.address, sizeof(out->address));
     out->live = place.live;
     out->shared = place.shared;
-    if (open_at(vm, facts, place.address, time_left(end_ms), &s, &why, &out->trouble) < 0) {
+    if (open_at(vm, facts, place.address, time_left(end_ms), NULL, &s, &why, &out->trouble) < 0) {
         out->state = state_of(why);
         return;
     }
@@ -231,14 +232,14 @@ void guest_look(struct macos_vm *vm, const struct facts *facts, int deadline_ms,
     ssh_close(s);
 }
 
-int guest_connect(struct macos_vm *vm, const struct facts *facts, int deadline_ms, struct ssh **out,
-                  struct error *e)
+int guest_connect(struct macos_vm *vm, const struct facts *facts, int deadline_ms,
+                  const struct ssh_cancel *cancel, struct ssh **out, struct error *e)
 {
     int64_t end_ms = clock_mono_ms() + deadline_ms;
     const char *known = facts_get(facts, "address");
     enum ssh_obstacle why = SSH_NO_OBSTACLE;
     struct place place;
-    struct error first = { 0 };
+    struct error first = { 0 }, second = { 0 };
 
     find_place(vm, facts, deadline_ms, true, &place);
     if (place.address[0] == '\0')
@@ -246,12 +247,13 @@ int guest_connect(struct macos_vm *vm, const struct facts *facts, int deadline_m
     bool elsewhere = known != NULL && strcmp(known, place.address) != 0;
 
     /* Half of the time is for the other place. */
-    if (open_at(vm, facts, place.address, elsewhere ? deadline_ms / 2 : deadline_ms, out, &why, &first) == 0)
+    if (open_at(vm, facts, place.address, time_left(end_ms) / (elsewhere ? 2 : 1), cancel, out, &why,
+                &first) == 0)
         return 0;
     if (elsewhere && why != SSH_LOGIN && why != SSH_LOCAL &&
-        open_at(vm, facts, known, time_left(end_ms), out, &why, &(struct error){ 0 }) == 0)
+        open_at(vm, facts, known, time_left(end_ms), cancel, out, &why, &second) == 0)
         return 0;
-    *e = first;
+    *e = second.code != ERROR_NONE && why == SSH_LOCAL ? second : first; /* interrupted, say */
     return -1;
 }
 

@@ -53,8 +53,8 @@ void guest_print_trouble(const struct guest_view *view, const struct facts *fact
 void guest_print_steps(const struct guest_view *view, const struct facts *facts, char *out, size_t room);
 
 /* For exec: a connection to the pinned guest; first where its lease says it is, then where it was. */
-int guest_connect(struct macos_vm *vm, const struct facts *facts, int deadline_ms, struct ssh **out,
-                  struct error *e);
+int guest_connect(struct macos_vm *vm, const struct facts *facts, int deadline_ms,
+                  const struct ssh_cancel *cancel, struct ssh **out, struct error *e);
 
 /* The address that `arp -an` shows for MAC; false when there is none. */
 bool guest_find_neighbour(const char *table, const uint8_t mac[6], char out[46]);

@@ -193,6 +193,17 @@ int host_run_words(const struct root *root, int op_lock, int timeout_ms, struct 
     return host_call(&call, words, answer, e);
 }
 
+bool host_is_broken(const char *program, int op_lock, int timeout_ms)
+{
+    struct text answer = { 0 };
+    struct error ignored = { 0 };
+    bool broken = host_run(NULL, op_lock, timeout_ms, &answer, &ignored, "verify", program, NULL) == 0 &&
+                  strcmp(text_get(&answer), "broken\n") == 0;
+
+    text_done(&answer);
+    return broken;
+}
+
 /* ---- what the host is ---- */
 
 static const char *const tools_names[] = {

@@ -59,4 +59,8 @@ int host_run_words(const struct root *root, int op_lock, int timeout_ms, struct 
 #define host_run(root, op_lock, timeout_ms, answer, e, ...)                                                  \
     host_run_words(root, op_lock, timeout_ms, answer, e, (const char *const[]){ __VA_ARGS__ })
 
+/* Is it proven that PROGRAM's signature is broken? A tool that is slow, or cannot be asked, proves nothing.
+ * At most TIMEOUT_MS; OP_LOCK (or -1) is inherited. */
+bool host_is_broken(const char *program, int op_lock, int timeout_ms);
+
 #endif

@@ -74,17 +74,14 @@ static void look_at_machine(struct inspection *i)
 
 /* ---- what is built ---- */
 
-/* Only a signature that is proven to be bad counts: a tool that is slow, or cannot be asked, proves nothing.
- */
 static bool is_good(const struct inspection *i, enum macos_built which)
 {
-    struct error e = { 0 };
     char path[ROOT_PATH_MAX];
 
     if (!files_is_built(i->root, which))
         return false;
     files_built_path(i->root, which, path);
-    return host_run(NULL, -1, left_ms(i), NULL, &e, "verify", path, NULL) == 0 || e.code == ERROR_TIMEOUT;
+    return !host_is_broken(path, -1, left_ms(i));
 }
 
 static const struct {
@@ -145,12 +142,17 @@ static enum fsm_provider_state look_at_builds(struct inspection *i)
 
 /* ---- all of it ---- */
 
-static enum fsm_provider_state look(struct inspection *i)
+/* PROVIDER_NONE with *e when the host did not answer in time: that proves nothing. */
+static enum fsm_provider_state look(struct inspection *i, struct error *e)
 {
-    struct error e = { 0 };
+    struct error cause = { 0 };
 
-    if (host_read_system(SYSTEM_MS, &i->host, &e) < 0) {
-        text_print(&i->message, "This host could not be looked at: %s.", e.message);
+    if (host_read_system(SYSTEM_MS, &i->host, &cause) < 0) {
+        if (cause.code == ERROR_TIMEOUT) {
+            error_set(e, ERROR_TIMEOUT, 0, "this host could not be looked at: %s", cause.message);
+            return PROVIDER_NONE;
+        }
+        text_print(&i->message, "This host could not be looked at: %s.", cause.message);
         return PROVIDER_UNAVAILABLE;
     }
     look_at_machine(i);
@@ -163,11 +165,10 @@ int macos_inspect_host(const struct root *root, struct provider_host_report *out
 {
     struct inspection i = { .root = root, .end_ms = clock_mono_ms() + LIMIT_MS };
 
-    (void)e; /* whatever goes wrong is a finding */
-    out->state = look(&i);
+    out->state = look(&i, e);
     snprintf(out->message, sizeof(out->message), "%s", text_get(&i.message));
     snprintf(out->fix, sizeof(out->fix), "%s",
              i.fix != NULL && out->state == PROVIDER_UNAVAILABLE ? i.fix : "");
     text_done(&i.message);
-    return 0;
+    return out->state == PROVIDER_NONE ? -1 : 0;
 }

@@ -17,14 +17,13 @@
 #define BUILD_MS  600000 /* swiftc takes seconds, and minutes on its first run after an upgrade */
 #define VERIFY_MS 20000
 #define CHECK_MS  20000
-#define TEMP_SIZE 26 /* ".build-", 16 digits, NUL, and room */
 
 struct build { /* of one program, in a directory of its own that becomes the real one */
     const struct provider_place *place;
     enum macos_built which;
     int home; /* providers/macos/ */
     int dir;
-    char temp[TEMP_SIZE];
+    char temp[SCRATCH_NAME_SIZE];
     char folder[FILES_FOLDER_SIZE];
     int log;
 };
@@ -55,7 +54,7 @@ static enum step_result write_files(void *self, struct step_context *c, struct e
 
 /* ---- building one program ---- */
 
-/* By its signature. One that cannot be asked about is built anew. */
+/* What may be good is: a compiler that is not there any more could not replace it. */
 static bool is_accepted(const struct provider_place *place, enum macos_built which)
 {
     char path[ROOT_PATH_MAX];
@@ -63,19 +62,14 @@ static bool is_accepted(const struct provider_place *place, enum macos_built whi
     if (!files_is_built(place->root, which))
         return false;
     files_built_path(place->root, which, path);
-    return host_run(place->root, place->op_lock, VERIFY_MS, NULL, &(struct error){ 0 }, "verify", path,
-                    NULL) == 0;
+    return !host_is_broken(path, place->op_lock, VERIFY_MS);
 }
 
 static int begin(struct build *b, struct error *e)
 {
-    char id[17];
-
-    util_random_id(id);
-    snprintf(b->temp, sizeof(b->temp), ".build-%s", id);
     files_folder(b->which, b->folder);
     b->home = files_open_home(b->place->root, e);
-    b->dir = b->home < 0 ? -1 : file_make_dir(b->home, b->temp, 0700, e);
+    b->dir = b->home < 0 ? -1 : scratch_make(b->home, ".build-", b->temp, e);
     if (b->dir < 0)
         return -1;
     b->log =
@@ -134,10 +128,10 @@ static int check_vmhost(const struct build *b, const char *program, struct error
     return b->which == BUILT_VMHOST ? vmhost_run(&job, NULL, e) : 0;
 }
 
-/* Also after a failure, for the log; the program is then not there. */
+/* Also after a failure, for the log, when no program is there. */
 static int put_in_place(struct build *b, struct error *e)
 {
-    char id[17], gone[TEMP_SIZE];
+    char id[17], gone[SCRATCH_NAME_SIZE];
 
     util_random_id(id);
     snprintf(gone, sizeof(gone), ".gone-%s", id);
@@ -171,13 +165,28 @@ static int make(struct build *b, struct error *e)
                                                                                                          : 0;
 }
 
+/* Into the folder of a program that is there already: a failure takes none away. */
+static int add_log(const struct build *b)
+{
+    AUTO_CLOSE int folder = file_open_dir(b->home, b->folder);
+
+    return folder < 0 ? -1 : renameat(b->dir, FILES_BUILD_LOG, folder, FILES_BUILD_LOG);
+}
+
+static int move_log(struct build *b)
+{
+    if (files_is_built(b->place->root, b->which))
+        return add_log(b);
+    unlinkat(b->dir, files_program(b->which), 0);
+    return put_in_place(b, &(struct error){ 0 });
+}
+
 /* The log stays where the program would be, and the message names it before what may be cut. */
 static int keep_log(struct build *b, const struct error *cause, struct error *e)
 {
     char log[ROOT_PATH_MAX];
 
-    unlinkat(b->dir, files_program(b->which), 0);
-    if (print_path(b, b->folder, FILES_BUILD_LOG, log, e) < 0 || put_in_place(b, &(struct error){ 0 }) < 0)
+    if (print_path(b, b->folder, FILES_BUILD_LOG, log, e) < 0 || move_log(b) < 0)
         return error_set(e, cause->code, 0, "%s; the build log could not be kept", cause->message);
     return error_set(e, cause->code, 0, "%s could not be built; the build log is %s: %s",
                      files_program(b->which), log, cause->message);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/lock.h"
@@ -28,7 +29,7 @@
 #define START_GRACE_MS 10000
 #define STOP_GRACE_MS  40000
 #define CLONE_GRACE_MS 30000
-#define STOP_BOUND_MS  90000
+#define STOP_BOUND_MS  120000 /* MACOS_BOOT_MS, and the three ways to end it */
 
 #define REQUEST_MS 20000 /* nobody may be there to confirm the guest's dialog (macos requestStop) */
 #define FORCE_MS   10000
@@ -191,6 +192,13 @@ int macos_find_vmhost(struct macos_vm *vm, const struct facts *facts, struct pro
     return read_started(vm, out) && macos_is_running(vm, e) == 1;
 }
 
+bool macos_is_boot_overdue(struct macos_vm *vm, const struct step_context *c)
+{
+    if (c->attempt == 1)
+        vm->awaited_ms = clock_mono_ms();
+    return clock_mono_ms() - vm->awaited_ms >= MACOS_BOOT_MS;
+}
+
 int macos_end_vmhost(const struct process_id *id, const char **forced, struct error *e)
 {
     /* vmhost.swift: what it does at each, and the file-wide words for it */
@@ -292,8 +300,7 @@ static void find_others(const struct root *root, const char *except, struct othe
     closedir(stream);
 }
 
-/* How many bytes of TEXT are its first sentence, without the full stop. What helps is said by the suggestion.
- */
+/* The size of TEXT's first sentence without its full stop; what helps is said by the suggestion. */
 static int measure_sentence(const char *text)
 {
     const char *end = strstr(text, ". ");
@@ -393,6 +400,7 @@ const struct provider_ops macos_ops = {
     .summary = "a macOS guest in a virtual machine, on an Apple silicon Mac",
     .inspect_host = macos_inspect_host,
     .create_options = macos_create_options,
+    .needed = "ipsw=latest",
     .start_options = macos_start_options,
     .can_window = true,
     .can_clone = true,

@@ -5,8 +5,8 @@
  *   sandboxes/<name>/progress.json                while something takes long (progress.h)
  *   sandboxes/<name>/restore.ipsw                 while it is downloaded and installed
  *   sandboxes/<name>/vm/disk.img, aux.img         the guest's disk and auxiliary storage
- *   sandboxes/<name>/vm/vm.json                   hardware model, machine identifier, MAC, CPUs, memory:
- * vmhost's sandboxes/<name>/vm/share/                    what the guest mounts, read-only (R-408)
+ *   sandboxes/<name>/vm/vm.json                   vmhost's: the identity, MAC, CPUs, memory
+ *   sandboxes/<name>/vm/share/                    what the guest mounts, read-only (R-408)
  *   sandboxes/<name>/vm/install.log, vmhost.log
  *
  * Facts: user (guest account), image (version and build), mac, hostkey (pinned blob), setup ("done", "lost";
@@ -26,6 +26,9 @@
 #define MACOS_START_BOUND_MS                                                                                 \
     600000 /* design: "Lifecycle"; a guest that installs an update boots for minutes */
 
+#define MACOS_BOOT_MS                                                                                        \
+    60000 /* from a launch until vmhost tells of a start or a failure; it retries a locked disk for 5 s */
+
 #define MACOS_KEY       "id_ed25519"
 #define MACOS_KEY_PUB   "id_ed25519.pub"
 #define MACOS_DISK      "disk.img" /* in vm/ */
@@ -35,7 +38,7 @@
 struct macos_start {      /* a start between its steps; start.c */
     int run_lock;         /* from before the disk is written until vmhost has it; -1 */
     struct process_id id; /* vmhost; pid 0 before it is launched, or found running */
-    int64_t began_ms;     /* mono */
+    int64_t began_ms;     /* boot */
     int64_t proven_ms;    /* since when the guest has been seen to lack its setup; 0: it is not */
     char note[JOURNAL_REASON_SIZE];
 };
@@ -45,6 +48,7 @@ struct macos_vm {
     char path[MACOS_PATH_MAX]; /* of sandboxes/<name> */
     int dir;                   /* its descriptor, -1 until macos_open_dir() */
     struct macos_start start;
+    int64_t awaited_ms; /* mono; macos_is_boot_overdue() */
 };
 
 /* Opens vm->dir if it is there now. 1, 0 when missing, -1. */
@@ -78,6 +82,9 @@ int macos_is_running(const struct macos_vm *vm, struct error *e);
  * *held. */
 int macos_find_vmhost(struct macos_vm *vm, const struct facts *facts, struct process_id *out, bool *held,
                       struct error *e);
+
+/* For a step that waits for a launched vmhost's word: has it done so for MACOS_BOOT_MS? */
+bool macos_is_boot_overdue(struct macos_vm *vm, const struct step_context *c);
 
 /* Asks it to shut the guest down, then to switch it off, then kills it. *forced (a clause, static) is NULL
  * when the guest went by itself. ACTION_FAILED when it does not go at all. */

@@ -15,6 +15,7 @@
 #include "providers/macos/pin.h"
 
 #define MARGIN_MS 100 /* of the deadline: for what comes after the guest's answer */
+#define DOUBT_MS  300 /* longer than a VM host that dies holds its lock */
 
 /* --- the end of a session ----------------------------------------------------------------------------- */
 
@@ -68,6 +69,16 @@ static bool is_missing(int dir, const char *name)
     return fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT;
 }
 
+/* A guest that shuts down may take seconds for it, in which its port is closed. That was no loss of Remote
+ * Login then, and if it was, the next start sees it. */
+static void restore_setup(const struct facts *facts, struct facts *out)
+{
+    if (facts_get(facts, "refused") == NULL)
+        return;
+    facts_set(out, "setup", "done");
+    facts_set(out, "refused", "");
+}
+
 static int observe_gone(struct macos_vm *vm, const struct facts *facts, struct observation *out,
                         struct error *e)
 {
@@ -83,6 +94,7 @@ static int observe_gone(struct macos_vm *vm, const struct facts *facts, struct o
         return 0;
     }
     out->event = EV_GUEST_GONE;
+    restore_setup(facts, &out->facts);
     explain_gone(vm, vm_dir, facts, out->message, sizeof(out->message));
     return 0;
 }
@@ -115,6 +127,7 @@ static void accept_setup(struct macos_vm *vm, const struct facts *facts, const s
     out->event = EV_SETUP_DONE;
     facts_set(&out->facts, "setup", "done");
     facts_set(&out->facts, "asked", "");
+    facts_set(&out->facts, "refused", "");
     if (facts_get(facts, "hostkey") == NULL) {
         facts_set(&out->facts, "hostkey", view->blob);
         pin_publish(vm, view->blob);
@@ -143,6 +156,8 @@ static void judge(struct macos_vm *vm, const struct facts *facts, const struct g
     } else if (guest_lacks_setup(view)) {
         ask_for_setup(facts, view, EV_SETUP_LOST, out);
         facts_set(&out->facts, "setup", "lost");
+        if (view->state == GUEST_REFUSED)
+            facts_set(&out->facts, "refused", "yes");
     } else {
         out->event = guest_lets_in(view) ? EV_GUEST_READY : EV_NONE;
         guest_print_trouble(view, facts, out->message, sizeof(out->message));
@@ -186,10 +201,9 @@ static int observe_alive(struct macos_vm *vm, const struct facts *facts, int dea
     return 0;
 }
 
-int macos_observe(void *self, const struct facts *facts, int deadline_ms, struct observation *out,
-                  struct error *e)
+static int observe_now(struct macos_vm *vm, const struct facts *facts, int deadline_ms,
+                       struct observation *out, struct error *e)
 {
-    struct macos_vm *vm = self;
     int running = macos_is_running(vm, e);
 
     memset(out, 0, offsetof(struct observation, facts));
@@ -197,4 +211,21 @@ int macos_observe(void *self, const struct facts *facts, int deadline_ms, struct
     if (running < 0)
         return -1;
     return running > 0 ? observe_alive(vm, facts, deadline_ms, out) : observe_gone(vm, facts, out, e);
+}
+
+/* A guest whose VM host dies refuses us a moment before the run lock is free: a setup is lost when that is
+ * seen twice. */
+int macos_observe(void *self, const struct facts *facts, int deadline_ms, struct observation *out,
+                  struct error *e)
+{
+    int64_t end_ms = clock_mono_ms() + deadline_ms;
+
+    if (observe_now(self, facts, deadline_ms, out, e) < 0)
+        return -1;
+    if (out->event != EV_SETUP_LOST)
+        return 0;
+    clock_sleep_ms(DOUBT_MS);
+    int64_t left_ms = end_ms - clock_mono_ms();
+
+    return observe_now(self, facts, left_ms > 0 ? (int)left_ms : 0, out, e);
 }

@@ -1,5 +1,5 @@
-/* providers/macos/scratch.h - directories on their way in (".tmp-") and out (".gone-"), and what remains of
- * them when their owner died.
+/* providers/macos/scratch.h - directories on their way in (".tmp-", ".build-") and out (".gone-"), and what
+ * remains of them when their owner died.
  *
  * Who works on one holds an exclusive flock(2) on the directory itself. So "the lock can be had" means
  * "nobody works on it any more": a sweep needs no journal, and no guess from an age. What is made is looked
@@ -10,11 +10,11 @@
 
 #include "core/error.h"
 
-#define SCRATCH_NAME_SIZE 24 /* ".tmp-", 16 digits, NUL */
+#define SCRATCH_NAME_SIZE 24 /* ".build-", 16 digits, NUL */
 
-/* Makes a new directory in DIR, mode 0700, locked; its name is in OUT. Gives the descriptor that holds the
- * lock. */
-int scratch_make(int dir, char out[SCRATCH_NAME_SIZE], struct error *e);
+/* Makes a new directory in DIR, mode 0700, locked; its name, which begins with PREFIX, is in OUT. Gives the
+ * descriptor that holds the lock. */
+int scratch_make(int dir, const char *prefix, char out[SCRATCH_NAME_SIZE], struct error *e);
 
 /* Removes everything in DIR whose name begins with PREFIX and that nobody works on. What cannot be removed
  * stays for the next one. */

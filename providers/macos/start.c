@@ -24,7 +24,6 @@
 #define LOCK_MS       5000 /* a session that is just ending */
 #define HOST_MS       5000
 #define BOOT_AGAIN_MS 100
-#define BOOT_MS       60000 /* until vmhost tells of a start or a failure; it retries a locked disk for 5 s */
 #define LOOK_MS       5000
 #define LOOK_AGAIN_MS 500
 #define PROVEN_MS                                                                                            \
@@ -93,8 +92,9 @@ static int prepare(struct macos_vm *vm, struct step_context *c, struct error *e)
     AUTO_FREE char *disk = macos_print_path(vm, "vm/" MACOS_DISK);
     struct host host;
 
-    vm->start.began_ms = clock_mono_ms();
+    vm->start.began_ms = clock_boot_ms(); /* as the engine counts its bound */
     facts_set(c->outputs, "asked", "");
+    facts_set(c->outputs, "refused", "");
     int adopted = require_files(vm, c, e) < 0 ? -1 : adopt(vm, c, e);
 
     if (adopted != 0)
@@ -198,13 +198,23 @@ static int is_alive(struct macos_vm *vm, struct error *e)
     return alive;
 }
 
-/* A start that failed must not leave a guest behind that becomes ready later. Always STEP_FAILED. */
-static enum step_result abandon(struct macos_vm *vm)
+/* What failed stays the error; that a guest is left running has to be known too. */
+static void add_left_over(struct error *e, const struct error *why)
 {
-    struct error ignored = { 0 };
+    const struct error cause = *e;
+
+    e->code = ERROR_NONE;
+    error_set(e, cause.code, 0, "%.300s; its VM host may still run: %.150s", cause.message, why->message);
+}
+
+/* A start that failed must not leave a guest behind that becomes ready later. Always STEP_FAILED. */
+static enum step_result abandon(struct macos_vm *vm, struct error *e)
+{
+    struct error why = { 0 };
     const char *forced;
 
-    (void)macos_end_vmhost(&vm->start.id, &forced, &ignored);
+    if (macos_end_vmhost(&vm->start.id, &forced, &why) < 0)
+        add_left_over(e, &why);
     take_zombie(vm->start.id.pid);
     return STEP_FAILED;
 }
@@ -261,7 +271,7 @@ static enum step_result step_boot(void *self, struct step_context *c, struct err
     int alive = vm_dir < 0 ? -1 : is_alive(vm, e); /* before its last words are read */
 
     if (alive < 0)
-        return abandon(vm);
+        return abandon(vm, e);
     vmhost_read_story(vm_dir, &story);
     if (story.started != 0 || (alive && !story.launched))
         return STEP_DONE;
@@ -269,10 +279,10 @@ static enum step_result step_boot(void *self, struct step_context *c, struct err
         fail_ended(vm, e);
         return STEP_FAILED;
     }
-    if (c->attempt * BOOT_AGAIN_MS > BOOT_MS) {
+    if (macos_is_boot_overdue(vm, c)) {
         error_set(e, ERROR_TIMEOUT, 0, "the VM host has neither started its guest nor failed within %d s",
-                  BOOT_MS / 1000);
-        return abandon(vm);
+                  MACOS_BOOT_MS / 1000);
+        return abandon(vm, e);
     }
     c->again_ms = BOOT_AGAIN_MS;
     return STEP_AGAIN;
@@ -325,9 +335,9 @@ static enum step_result await_guest(struct macos_vm *vm, struct step_context *c,
         return end_ready(c, &view);
     if (view.state == GUEST_OUR_FAULT) {
         *e = view.trouble;
-        return abandon(vm);
+        return abandon(vm, e);
     }
-    if (is_proven(vm, &view) || clock_mono_ms() - vm->start.began_ms > MACOS_START_BOUND_MS - BOUND_EXTRA_MS)
+    if (is_proven(vm, &view) || clock_boot_ms() - vm->start.began_ms > MACOS_START_BOUND_MS - BOUND_EXTRA_MS)
         return lose_setup(vm, c, &view);
     c->again_ms = LOOK_AGAIN_MS;
     return STEP_AGAIN;
@@ -340,7 +350,7 @@ static enum step_result step_guest(void *self, struct step_context *c, struct er
     int alive = is_alive(vm, e);
 
     if (alive < 0)
-        return abandon(vm);
+        return abandon(vm, e);
     if (alive == 0) {
         fail_ended(vm, e);
         return STEP_FAILED;

@@ -2,8 +2,7 @@
  * a number alone. */
 #include "providers/macos/macos.h"
 
-#define AGAIN_MS   100
-#define UNKNOWN_MS 15000 /* a vmhost whose starter was killed tells its pid once its guest runs */
+#define AGAIN_MS 100
 
 static enum step_result step_halt(void *self, struct step_context *c, struct error *e)
 {
@@ -12,7 +11,8 @@ static enum step_result step_halt(void *self, struct step_context *c, struct err
     bool held;
     int found = macos_find_vmhost(vm, c->facts, &id, &held, e);
 
-    if (found == 0 && held && c->attempt * AGAIN_MS < UNKNOWN_MS) {
+    /* A vmhost whose starter was killed tells its pid once its guest runs. */
+    if (found == 0 && held && !macos_is_boot_overdue(vm, c)) {
         c->again_ms = AGAIN_MS;
         return STEP_AGAIN;
     }

@@ -23,7 +23,7 @@
 #define STORY_MAX      (64 * 1024)   /* from the end of the log; the frameworks print there too */
 #define EVENT_SIZE_MAX (16 * 1024)
 #define LOOK_MS        200
-#define CANCEL_MS      30000 /* the installer needs a while to let go */
+#define CANCEL_MS      30000 /* after a quiet limit; an operation that is cancelled is killed after 5 s */
 #define LAST_END_MS    10000 /* from its last output to its end */
 #define LAST_SIZE      200
 #define LAUNCH_EVENT   "launch"
@@ -266,6 +266,7 @@ struct listening {
     pid_t pid;
     int stdin_end; /* ours; closing it asks vmhost to give up */
     int stdout_end;
+    int64_t heard_ms;     /* mono: the last event, or the start */
     bool skipping;        /* the rest of a line that is too long */
     struct text line;     /* so far */
     char last[LAST_SIZE]; /* the last line that was no event: the reason of who dies without an error event */
@@ -283,6 +284,8 @@ static void take_line(struct listening *l)
         l->failure = event;
     if (event.kind != VMHOST_OTHER && l->job->on_event != NULL)
         l->job->on_event(l->job->self, &event);
+    if (event.kind != VMHOST_OTHER)
+        l->heard_ms = clock_mono_ms();
 }
 
 static void take_bytes(struct listening *l, const char *bytes, size_t size)
@@ -308,24 +311,25 @@ static bool is_asked_to_end(void)
     return sigpending(&pending) == 0 && sigismember(&pending, SIGTERM) == 1;
 }
 
-/* Until it prints something, or is at its end. */
+/* Until it prints something, or is at its end. What the frameworks print is no progress: neither it nor a
+ * stream of it puts off either limit. */
 static int await_output(const struct listening *l, struct error *e)
 {
     struct pollfd waiting = { .fd = l->stdout_end, .events = POLLIN };
-    int64_t end_ms = clock_mono_ms() + l->job->quiet_ms;
 
     for (;;) {
-        int ready = RETRY_EINTR(poll(&waiting, 1, LOOK_MS));
+        int ready;
 
+        if (is_asked_to_end())
+            return error_set(e, ERROR_ACTION_FAILED, 0, "vmhost %s was cancelled", l->job->argv[1]);
+        if (clock_mono_ms() - l->heard_ms >= l->job->quiet_ms)
+            return error_set(e, ERROR_TIMEOUT, 0, "vmhost %s told of no progress for %d s", l->job->argv[1],
+                             l->job->quiet_ms / 1000);
+        ready = RETRY_EINTR(poll(&waiting, 1, LOOK_MS));
         if (ready < 0)
             return error_set(e, ERROR_ACTION_FAILED, errno, "cannot wait for vmhost");
         if (ready > 0)
             return 0;
-        if (is_asked_to_end())
-            return error_set(e, ERROR_ACTION_FAILED, 0, "vmhost %s was cancelled", l->job->argv[1]);
-        if (clock_mono_ms() >= end_ms)
-            return error_set(e, ERROR_TIMEOUT, 0, "vmhost %s told of no progress for %d s", l->job->argv[1],
-                             l->job->quiet_ms / 1000);
     }
 }
 
@@ -447,6 +451,7 @@ int vmhost_run(const struct vmhost_job *job, struct vmhost_event *failure, struc
     hold_back_term(&before);
     int r = spawn_job(&l, e);
 
+    l.heard_ms = clock_mono_ms();
     if (r == 0)
         r = listen_to_end(&l, e);
     util_close_fd(&l.stdin_end);

@@ -74,7 +74,7 @@ struct vmhost_job {
     char *const *argv;
     int op_lock;  /* inherited, so that it is held until all is over; -1 */
     int log;      /* what it prints is copied there; -1 */
-    int quiet_ms; /* printing nothing for so long, it is ended: TIMEOUT */
+    int quiet_ms; /* telling of nothing for so long, it is ended: TIMEOUT */
     void (*on_event)(void *self, const struct vmhost_event *event); /* NULL */
     void *self;
 };

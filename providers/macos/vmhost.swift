@@ -39,7 +39,7 @@ enum Bounds {
     static let windowShutdown = 30.0
     static let installedShutdown = 10.0
     static let powerOff = 10.0
-    static let cancellation = 5.0
+    static let cancellation = 3.0  // less than the 5 s after which whoever cancels ends everything
 }
 
 // MARK: - Events

@@ -143,9 +143,12 @@ int volumes_find_data(struct plist_value list, const char *disk, char out[VOLUME
                          "the guest's disk has no Data volume: is macOS installed on it?");
     if (found > 1)
         return error_set(e, ERROR_ACTION_FAILED, 0, "the guest's disk has %zu Data volumes, not one", found);
-    if (plist_is_true(plist_find(volume, "Locked")))
-        return error_set(e, ERROR_PERM_DENIED, 0,
-                         "the guest's disk is locked by FileVault: turn FileVault off in the guest");
+    if (plist_is_true(plist_find(volume, "Locked"))) {
+        error_set(e, ERROR_PERM_DENIED, 0,
+                  "the guest's disk is locked by FileVault, so no host key can be written into it");
+        e->suggestion = "Remove this sandbox and set up another one without FileVault.";
+        return -1;
+    }
     name = disk_name(plist_text(plist_find(volume, "DeviceIdentifier")));
     if (name == NULL || whole_length(name) == 0 || strlen(name) >= VOLUMES_NAME_SIZE)
         return error_set(e, ERROR_ACTION_FAILED, 0, "diskutil does not name the guest's Data volume");

@@ -699,15 +699,23 @@ static bool is_delivered(const struct execution *x)
     return x->routes[ROUTE_OUT].phase == ROUTE_ENDED || !sink_is_open(&x->sinks[0]);
 }
 
-/* Since the end of the command nothing was delivered for so long. */
-static bool is_stuck(const struct execution *x)
+/* When is_stuck(), if nothing more is delivered; 0: the command has not ended. */
+static int64_t stuck_ms(const struct execution *x)
 {
     int64_t moved_ms = x->outcome_ms;
 
+    if (x->outcome == OUTCOME_NONE)
+        return 0;
     for (size_t i = 0; i < ARRAY_LEN(x->sinks); i++)
         if (x->sinks[i].pump != NULL && pump_moved_ms(x->sinks[i].pump) > moved_ms)
             moved_ms = pump_moved_ms(x->sinks[i].pump);
-    return clock_mono_ms() - moved_ms >= KILL_MS;
+    return moved_ms + KILL_MS;
+}
+
+/* Since the end of the command nothing was delivered for so long. */
+static bool is_stuck(const struct execution *x)
+{
+    return clock_mono_ms() >= stuck_ms(x);
 }
 
 /* The end of stdout will not come any more. */
@@ -804,10 +812,14 @@ static enum verdict judge(struct execution *x, bool more, struct error *e)
 /* When something is to be looked at although nothing has come. */
 static int choose_wait(const struct execution *x)
 {
-    const int64_t times[] = { x->end_ms,           x->end_ms + GRACE_MS + KILL_MS + SLACK_MS,
-                              x->kill_ms,          x->give_up_ms,
-                              x->suspend_ms,       x->tend_ms,
-                              x->gone_ms + GONE_MS };
+    const int64_t times[] = { x->end_ms,
+                              x->end_ms + GRACE_MS + KILL_MS + SLACK_MS,
+                              x->kill_ms,
+                              x->give_up_ms,
+                              x->suspend_ms,
+                              x->tend_ms,
+                              x->gone_ms + GONE_MS,
+                              stuck_ms(x) };
     int64_t now = clock_mono_ms(), next = now + SSH_TEND_MS;
 
     for (size_t i = 0; i < ARRAY_LEN(times); i++)
@@ -898,6 +910,7 @@ static void end_attempt(struct execution *x)
 static int update(struct execution *x, struct error *e)
 {
     uint32_t wanted = x->outcome == OUTCOME_STALE ? x->value : UINT32_MAX;
+    const struct ssh_cancel cancel = { x->request->signal_fd, x->request->signal, x->request->suspend };
 
     for (size_t i = 0; i < x->file_count; i++) {
         int64_t left = x->end_ms - clock_mono_ms();
@@ -907,7 +920,7 @@ static int update(struct execution *x, struct error *e)
         if (left <= 0)
             return error_set(e, ERROR_TIMEOUT, 0, NOT_BEGUN);
         if (sync_upload(x->ssh, &x->files[i], x->wire.files[i].sha1, left < UPLOAD_MS ? (int)left : UPLOAD_MS,
-                        e) < 0)
+                        &cancel, e) < 0)
             return -1;
     }
     return 0;
@@ -963,7 +976,8 @@ static void finish(struct execution *x)
 }
 
 int remote_exec(struct ssh *s, const struct remote_file *files, size_t count,
-                const struct exec_request *request, struct exec_result *out, struct error *e)
+                const struct exec_request *request, int64_t began_ms, struct exec_result *out,
+                struct error *e)
 {
     struct execution *x = mem_alloc(sizeof(*x));
 
@@ -974,7 +988,7 @@ int remote_exec(struct ssh *s, const struct remote_file *files, size_t count,
     x->ssh = s;
     x->files = files;
     x->file_count = count;
-    x->end_ms = clock_mono_ms() + request->timeout_ms;
+    x->end_ms = began_ms + request->timeout_ms;
     x->wake[0] = x->wake[1] = -1;
     enum verdict v = execute(x, e);
 

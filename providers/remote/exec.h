@@ -11,6 +11,7 @@
 #define PROVIDERS_REMOTE_EXEC_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/error.h"
 #include "providers/provider.h"
@@ -25,9 +26,10 @@ struct remote_file {
 };
 
 /* FILES[0] is the runner, this program; at most 4 of them. Honours REQUEST as provider.h says of exec(), the
- * time limit counted from the call. The connection is of no more use afterwards but to be closed, which also
- * ends whatever of the command is not told to have ended. */
+ * time limit counted from BEGAN_MS (clock_mono_ms()), before it was connected. The connection is of no more
+ * use afterwards but to be closed, which also ends whatever of the command is not told to have ended. */
 int remote_exec(struct ssh *s, const struct remote_file *files, size_t count,
-                const struct exec_request *request, struct exec_result *out, struct error *e);
+                const struct exec_request *request, int64_t began_ms, struct exec_result *out,
+                struct error *e);
 
 #endif

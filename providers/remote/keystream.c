@@ -32,6 +32,7 @@ struct crypto {
     __typeof__(EVP_CIPHER_fetch) *EVP_CIPHER_fetch;
     __typeof__(EVP_CIPHER_CTX_new) *EVP_CIPHER_CTX_new;
     __typeof__(EVP_CIPHER_CTX_free) *EVP_CIPHER_CTX_free;
+    __typeof__(EVP_CIPHER_CTX_copy) *EVP_CIPHER_CTX_copy;
     __typeof__(EVP_EncryptInit_ex) *EVP_EncryptInit_ex;
     __typeof__(EVP_EncryptUpdate) *EVP_EncryptUpdate;
 };
@@ -42,7 +43,7 @@ static const struct library_symbol symbols[] = {
     LIBRARY_SYMBOL(crypto, OSSL_PARAM_set_uint),       LIBRARY_SYMBOL(crypto, EVP_set_default_properties),
     LIBRARY_SYMBOL(crypto, EVP_CIPHER_fetch),          LIBRARY_SYMBOL(crypto, EVP_CIPHER_CTX_new),
     LIBRARY_SYMBOL(crypto, EVP_CIPHER_CTX_free),       LIBRARY_SYMBOL(crypto, EVP_EncryptInit_ex),
-    LIBRARY_SYMBOL(crypto, EVP_EncryptUpdate),
+    LIBRARY_SYMBOL(crypto, EVP_CIPHER_CTX_copy),       LIBRARY_SYMBOL(crypto, EVP_EncryptUpdate),
 };
 
 /* A provider is handed nothing of ours, so what it needs has to be here. Written once, by
@@ -84,6 +85,21 @@ static void *new_stream(void *provider)
         free_stream(s);
         return NULL;
     }
+    return s;
+}
+
+static void *copy_stream(void *self)
+{
+    const struct stream *from = self;
+    struct stream *s = new_stream(NULL);
+
+    if (s == NULL || global.lib.EVP_CIPHER_CTX_copy(s->context, from->context) != 1) {
+        if (s != NULL)
+            free_stream(s);
+        return NULL;
+    }
+    s->at = from->at;
+    memcpy(s->bytes, from->bytes, sizeof(s->bytes));
     return s;
 }
 
@@ -189,6 +205,24 @@ static int describe_stream(void *self, OSSL_PARAM params[])
     return describe(params);
 }
 
+/* Padding may be set, and means nothing in this mode; so OpenSSL's own has it. */
+static int adjust_stream(void *self, const OSSL_PARAM params[])
+{
+    (void)self;
+    (void)params;
+    return 1;
+}
+
+static const OSSL_PARAM *list_adjustable(void *self, void *provider)
+{
+    static const OSSL_PARAM adjustable[] = { OSSL_PARAM_uint(OSSL_CIPHER_PARAM_PADDING, NULL),
+                                             OSSL_PARAM_END };
+
+    (void)self;
+    (void)provider;
+    return adjustable;
+}
+
 /* --- the provider --------------------------------------------------------------------------------------- */
 
 #define FUNCTION(number, f)                                                                                  \
@@ -199,6 +233,7 @@ static int describe_stream(void *self, OSSL_PARAM params[])
 static const OSSL_DISPATCH cipher_functions[] = {
     FUNCTION(OSSL_FUNC_CIPHER_NEWCTX, new_stream),
     FUNCTION(OSSL_FUNC_CIPHER_FREECTX, free_stream),
+    FUNCTION(OSSL_FUNC_CIPHER_DUPCTX, copy_stream),
     FUNCTION(OSSL_FUNC_CIPHER_ENCRYPT_INIT, begin),
     FUNCTION(OSSL_FUNC_CIPHER_DECRYPT_INIT, begin),
     FUNCTION(OSSL_FUNC_CIPHER_UPDATE, apply),
@@ -206,6 +241,8 @@ static const OSSL_DISPATCH cipher_functions[] = {
     FUNCTION(OSSL_FUNC_CIPHER_FINAL, end),
     FUNCTION(OSSL_FUNC_CIPHER_GET_PARAMS, describe),
     FUNCTION(OSSL_FUNC_CIPHER_GET_CTX_PARAMS, describe_stream),
+    FUNCTION(OSSL_FUNC_CIPHER_SET_CTX_PARAMS, adjust_stream),
+    FUNCTION(OSSL_FUNC_CIPHER_SETTABLE_CTX_PARAMS, list_adjustable),
     { 0, NULL },
 };
 

@@ -19,8 +19,8 @@
 #include "core/descriptor.h"
 #include "core/file.h"
 #include "core/mem.h"
+#include "core/process_kin.h"
 #include "core/util.h"
-#include "providers/remote/kin.h"
 #include "providers/remote/protocol.h"
 
 #define GRACE_MS     2000 /* between SIGTERM for the time limit and SIGKILL */
@@ -36,7 +36,7 @@ enum phase { PHASE_RUNNING, PHASE_TOLD };
 struct runner {
     const char *own_path;
     struct protocol_request request;
-    struct kin kin;
+    struct process_kin kin;
     enum phase phase;
     int64_t end_ms, kill_ms; /* the time limit; when SIGKILL is due, 0: not */
     bool timed_out;
@@ -386,10 +386,10 @@ static void obey(struct runner *r, int number)
     }
     /* Who belongs to it is asked before: the signal may end the leader, and with it the trace to a child in
      * another group. */
-    kin_remember(&r->kin);
+    process_kin_remember(&r->kin);
     r->settle = true;
     if (number == SIGKILL)
-        kin_kill(&r->kin);
+        process_kin_kill(&r->kin);
     else
         (void)kill(-r->kin.leader, number);
 }
@@ -507,7 +507,7 @@ static void tell_end(struct runner *r)
 {
     if (r->phase != PHASE_RUNNING || !r->ended)
         return;
-    if (r->settle && kin_remember(&r->kin))
+    if (r->settle && process_kin_remember(&r->kin))
         return;
     while (read_errors(r)) {
     }
@@ -559,7 +559,7 @@ static bool serve(struct runner *r, const struct pollfd polls[POLL_COUNT])
     if (polls[POLL_SIGNALS].revents != 0) {
         (void)!read(polls[POLL_SIGNALS].fd, bytes, sizeof(bytes));
         take_leaders_end(r);
-        kin_reap(&r->kin);
+        process_kin_reap(&r->kin);
     }
     if (polls[POLL_ERRORS].revents != 0)
         (void)read_errors(r);
@@ -596,7 +596,7 @@ static void serve_host(struct runner *r, int signals)
         tell_end(r);
     }
     if (r->phase == PHASE_RUNNING)
-        kin_kill(&r->kin);
+        process_kin_kill(&r->kin);
 }
 
 /* Marks in front, so that the host knows from what it hears last whether anything may have run. */
@@ -626,9 +626,12 @@ static int run_for_host(const char *own_path)
 {
     struct runner *r = mem_alloc(sizeof(*r));
 
-    *r = (struct runner){
-        .own_path = own_path, .errors = -1, .listener = -1, .joiner = -1, .joined = { -1, -1 }
-    };
+    *r = (struct runner){ .own_path = own_path,
+                          .kin.adopts = true,
+                          .errors = -1,
+                          .listener = -1,
+                          .joiner = -1,
+                          .joined = { -1, -1 } };
     int got = read_request(r);
     int status = got > 0 ? run(r) : 0;
 
@@ -636,6 +639,7 @@ static int run_for_host(const char *own_path)
         fprintf(stderr, "agent-desktop: " RUNNER_MODE " is for agent-desktop itself\n");
         status = STATUS_USAGE;
     }
+    process_kin_done(&r->kin);
     protocol_done(&r->request);
     free(r);
     return status;

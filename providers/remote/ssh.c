@@ -203,15 +203,12 @@ static void free_parcels(struct ssh *s)
 
 /* --- the socket ----------------------------------------------------------------------------------------- */
 
-/* A peer that sends a little and waits to hear that it arrived (RFC 896) hears it at once: after this the
- * system does not put off its next acknowledgement, which can take 40 ms. Where it cannot be told so, it is
- * slower. A peer that sends much is not waiting. */
+/* A peer that sends a little and waits to hear that it arrived (RFC 896) hears it at once. A peer that sends
+ * much is not waiting. */
 static void acknowledge(struct ssh *s)
 {
-#ifdef TCP_QUICKACK
     if (s->burst < BURST_SIZE)
-        (void)setsockopt(s->socket, IPPROTO_TCP, TCP_QUICKACK, &(int){ 1 }, sizeof(int));
-#endif
+        descriptor_acknowledge(s->socket);
     s->burst = 0;
 }
 
@@ -251,6 +248,16 @@ static ssize_t send_bytes(int socket, const void *bytes, size_t size, int flags,
     return (ssize_t)size;
 }
 
+/* So that the queue never holds more than what is not sent yet. */
+static void forget_sent(struct ssh *s)
+{
+    if (s->queue_at == 0)
+        return;
+    s->queue.size -= s->queue_at;
+    memmove(s->queue.bytes, s->queue.bytes + s->queue_at, s->queue.size);
+    s->queue_at = 0;
+}
+
 void ssh_flush(struct ssh *s)
 {
     while (s->queue_at < s->queue.size && !s->lost) {
@@ -260,11 +267,13 @@ void ssh_flush(struct ssh *s)
         if (n >= 0)
             s->queue_at += (size_t)n;
         else if (errno == EAGAIN || errno == EWOULDBLOCK)
-            return;
+            break;
         else
             s->lost = true;
     }
-    s->queue_at = s->queue.size = 0;
+    if (s->lost)
+        s->queue_at = s->queue.size;
+    forget_sent(s);
 }
 
 struct pollfd ssh_poll(const struct ssh *s, bool reading)
@@ -295,17 +304,51 @@ void ssh_tend(struct ssh *s)
     (void)s->lib.libssh2_keepalive_send(s->session, NULL);
 }
 
-/* Sends what is to be sent and waits until something has come. -1: the time is over, the connection lost. */
-static int wait_for_peer(struct ssh *s, int64_t end_ms)
+static bool is_cancelled(const struct ssh_cancel *c)
+{
+    return c != NULL && c->fd >= 0 && *c->signal != 0;
+}
+
+/* What woke us is taken first: a signal that comes after the look at it wakes us again. */
+static void take_signal(const struct ssh_cancel *c)
+{
+    char bytes[64];
+
+    (void)!read(c->fd, bytes, sizeof(bytes));
+    if (*c->signal == 0 && c->suspend != NULL)
+        c->suspend();
+}
+
+/* Waits for the socket, the caller's signal, or the end. -1: the time is over, or the caller gives up. */
+static int wait_for_socket(struct pollfd *socket, const struct ssh_cancel *cancel, int64_t end_ms)
+{
+    struct pollfd polls[] = { *socket, { .fd = cancel == NULL ? -1 : cancel->fd, .events = POLLIN } };
+    int64_t left = end_ms - clock_mono_ms();
+
+    socket->revents = 0;
+    if (left <= 0 || is_cancelled(cancel))
+        return -1;
+    if (poll(polls, ARRAY_LEN(polls), (int)left) <= 0)
+        return 0; /* interrupted or over: the next round sees */
+    socket->revents = polls[0].revents;
+    if (cancel != NULL && polls[1].revents != 0)
+        take_signal(cancel);
+    return is_cancelled(cancel) ? -1 : 0;
+}
+
+/* Sends what is to be sent and waits until something has come. -1: the time is over, the connection lost, or
+ * the caller gives up. */
+static int wait_for_peer(struct ssh *s, const struct ssh_cancel *cancel, int64_t end_ms)
 {
     ssh_flush(s);
     struct pollfd waiting = ssh_poll(s, true);
-    int64_t left = end_ms - clock_mono_ms();
 
-    if (s->lost || left <= 0)
-        return -1;
-    (void)poll(&waiting, 1, (int)left); /* interrupted or over: the next round sees */
-    return 0;
+    return s->lost ? -1 : wait_for_socket(&waiting, cancel, end_ms);
+}
+
+static int cancelled(struct error *e)
+{
+    return error_set(e, ERROR_ACTION_FAILED, 0, "interrupted before the guest took the command");
 }
 
 /* --- opening -------------------------------------------------------------------------------------------- */
@@ -325,8 +368,13 @@ static int stop_opening(const struct opening *o, enum ssh_obstacle why)
     return -1;
 }
 
+/* The time is over, or the caller gives up. */
 static int silent(const struct opening *o, const char *doing, struct error *e)
 {
+    if (is_cancelled(o->target->cancel)) {
+        cancelled(e);
+        return stop_opening(o, SSH_LOCAL);
+    }
     error_set(e, ERROR_TIMEOUT, 0, "%s did not answer within %d.%01d s (%s)", o->target->address,
               o->deadline_ms / 1000, o->deadline_ms % 1000 / 100, doing);
     return stop_opening(o, SSH_SILENT);
@@ -396,15 +444,11 @@ static int refused(const struct opening *o, int error, struct error *e)
 static int finish_connect(struct ssh *s, const struct opening *o, struct error *e)
 {
     struct pollfd waiting = { .fd = s->socket, .events = POLLOUT };
-    int error = 0, ready = 0;
+    int error = 0;
 
-    while (ready <= 0) {
-        int64_t left = o->end_ms - clock_mono_ms();
-
-        if (left <= 0)
+    while (waiting.revents == 0)
+        if (wait_for_socket(&waiting, o->target->cancel, o->end_ms) < 0)
             return silent(o, "connecting", e);
-        ready = poll(&waiting, 1, (int)left);
-    }
     if (getsockopt(s->socket, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){ sizeof(error) }) < 0)
         error = errno;
     return error == 0 ? 0 : refused(o, error, e);
@@ -536,7 +580,7 @@ static int shake_hands(struct ssh *s, const struct opening *o, struct error *e)
 
     do
         code = s->lib.libssh2_session_handshake(s->session, s->socket);
-    while (code == LIBSSH2_ERROR_EAGAIN && wait_for_peer(s, o->end_ms) == 0);
+    while (code == LIBSSH2_ERROR_EAGAIN && wait_for_peer(s, o->target->cancel, o->end_ms) == 0);
     return code == 0 ? 0 : broken(s, o, "shaking hands", code, e);
 }
 
@@ -570,7 +614,7 @@ static int log_in(struct ssh *s, const struct opening *o, struct error *e)
     while ((code = s->lib.libssh2_userauth_publickey_frommemory(s->session, target->user,
                                                                 strlen(target->user), NULL, 0, o->key,
                                                                 o->key_size, NULL)) == LIBSSH2_ERROR_EAGAIN &&
-           wait_for_peer(s, o->end_ms) == 0)
+           wait_for_peer(s, target->cancel, o->end_ms) == 0)
         asked = true;
     if (code != 0 && code != LIBSSH2_ERROR_EAGAIN && !asked) {
         error_set(e, ERROR_PERM_DENIED, 0, "the key '%s' is damaged, or not an OpenSSH key",
@@ -782,6 +826,7 @@ struct capture {
         *bytes; /* the input that is not sent yet: of memory, or the piece of FILE that was read last */
     size_t size;
     int file; /* -1: none, or all is read */
+    const struct ssh_cancel *cancel;
     off_t offset;
     char piece[PIECE_SIZE];
     bool eof_sent;
@@ -871,10 +916,12 @@ static int run_capture(struct ssh *s, struct capture *c, int deadline_ms, int *s
     int r;
 
     text_add(c->out, "", 0);
-    while ((r = go_on(c, status, e)) == 0 && wait_for_peer(s, end_ms) == 0) {
+    while ((r = go_on(c, status, e)) == 0 && wait_for_peer(s, c->cancel, end_ms) == 0) {
     }
     if (r > 0)
         return 0;
+    if (r == 0 && is_cancelled(c->cancel))
+        return cancelled(e);
     if (r == 0 && s->lost)
         return error_set(e, ERROR_ACTION_FAILED, 0, "the connection to the guest was lost");
     return r < 0 ? -1
@@ -906,10 +953,10 @@ int ssh_capture(struct ssh *s, const char *command, const void *input, size_t in
     return capture(s, command, &how, deadline_ms, status, e);
 }
 
-int ssh_send_file(struct ssh *s, const char *command, int input, int deadline_ms, struct text *out,
-                  int *status, struct error *e)
+int ssh_send_file(struct ssh *s, const char *command, int input, int deadline_ms,
+                  const struct ssh_cancel *cancel, struct text *out, int *status, struct error *e)
 {
-    const struct capture how = { .bytes = "", .file = input, .out = out, .max = TEXT_MAX };
+    const struct capture how = { .bytes = "", .file = input, .cancel = cancel, .out = out, .max = TEXT_MAX };
 
     return capture(s, command, &how, deadline_ms, status, e);
 }

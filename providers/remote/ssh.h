@@ -13,6 +13,15 @@
 
 struct ssh; /* a connection: opaque, not for two threads */
 
+/* How the caller is told to give up. While one of its functions is waited for, FD readable with *SIGNAL 0
+ * means that SUSPEND is due: FD is read and it is called. What is asked to give up fails with ACTION_FAILED.
+ */
+struct ssh_cancel {
+    int fd;                     /* readable when *signal was set, or suspend() is due */
+    const volatile int *signal; /* not 0: give up */
+    void (*suspend)(void);      /* NULL: never due */
+};
+
 struct ssh_target {
     const char *address; /* a numeric IPv4 or IPv6 address */
     int port;
@@ -21,6 +30,7 @@ struct ssh_target {
     const char
         *key_file; /* ... and its name there: a regular file of ours, for nobody else, else PERM_DENIED */
     const char *known_blob; /* the pinned host key (keys.h); NULL: whatever it presents (first use) */
+    const struct ssh_cancel *cancel; /* of ssh_open(); NULL: nothing cancels it */
 };
 
 /* Why there is no connection: what a caller that judges a guest branches on. */
@@ -32,7 +42,7 @@ enum ssh_obstacle {
     SSH_NOT_SSH,  /* something else answered, or the handshake broke */
     SSH_HOST_KEY, /* it presents another host key than the pinned one: HOST_KEY_CHANGED */
     SSH_LOGIN,    /* it does not let the key in: AUTH_FAILED */
-    SSH_LOCAL     /* our side: the key file, a missing library */
+    SSH_LOCAL     /* our side: the key file, a missing library, the caller's signal */
 };
 
 /* Connects and logs in within DEADLINE_MS. On failure -1 with *e and *why, and nothing was delivered; errors
@@ -52,8 +62,9 @@ const char *ssh_host_blob(const struct ssh *s); /* what it presented, as in keys
 int ssh_capture(struct ssh *s, const char *command, const void *input, size_t input_size, size_t max,
                 int deadline_ms, struct text *out, int *status, struct error *e);
 
-/* As ssh_capture(), with what the descriptor INPUT holds, from its start, as stdin. Keeps the last 4 KiB. */
-int ssh_send_file(struct ssh *s, const char *command, int input, int deadline_ms, struct text *out,
-                  int *status, struct error *e);
+/* As ssh_capture(), with what the descriptor INPUT holds, from its start, as stdin. Keeps the last 4 KiB.
+ * CANCEL may be NULL. */
+int ssh_send_file(struct ssh *s, const char *command, int input, int deadline_ms,
+                  const struct ssh_cancel *cancel, struct text *out, int *status, struct error *e);
 
 #endif

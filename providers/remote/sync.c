@@ -82,7 +82,7 @@ static void print_hex(char out[HASH_HEX_MAX], const uint8_t sum[HASH_SHA1_SIZE])
 }
 
 int sync_upload(struct ssh *s, const struct remote_file *file, const uint8_t sum[HASH_SHA1_SIZE],
-                int deadline_ms, struct error *e)
+                int deadline_ms, const struct ssh_cancel *cancel, struct error *e)
 {
     AUTO_CLOSE int fd = RETRY_EINTR(open(file->path, O_RDONLY | O_CLOEXEC));
     char id[17], digits[HASH_HEX_MAX];
@@ -94,7 +94,7 @@ int sync_upload(struct ssh *s, const struct remote_file *file, const uint8_t sum
     util_random_id(id);
     print_hex(digits, sum);
     sync_print_command(&command, file->name, digits, id);
-    int r = ssh_send_file(s, text_get(&command), fd, deadline_ms, &said, &status, e);
+    int r = ssh_send_file(s, text_get(&command), fd, deadline_ms, cancel, &said, &status, e);
 
     if (r == 0)
         r = judge(file, id, &said, status, e);

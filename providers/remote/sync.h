@@ -16,7 +16,7 @@ int sync_hash(const struct remote_file *file, uint8_t sum[HASH_SHA1_SIZE], struc
 /* Copies it into the guest's REMOTE_BIN: under a name of its own, compared, renamed. Two at once do not
  * disturb each other, and one that is interrupted leaves the old file. */
 int sync_upload(struct ssh *s, const struct remote_file *file, const uint8_t sum[HASH_SHA1_SIZE],
-                int deadline_ms, struct error *e);
+                int deadline_ms, const struct ssh_cancel *cancel, struct error *e);
 
 /* The command line for it, which any login shell understands: SUM in hexadecimal digits, ID in lower case
  * ones. The line "ID done" in its output means that the file is there. */

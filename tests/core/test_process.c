@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -20,6 +21,7 @@
 
 #include "core/clock.h"
 #include "core/copy.h"
+#include "core/process_kin.h"
 #include "core/spawn.h"
 #include "tests/core/scratch.h"
 
@@ -316,6 +318,101 @@ static void test_process__does_not_take_a_refusal_for_an_end(void **state)
     finish(pid, &b);
 }
 
+/* ---- all that came from it ---- */
+
+#define MANY 300 /* more than one page of /proc/PID/task/TID/children holds, with numbers of many digits */
+
+/* Each of the many holds ALIVE's writing end, and ends by itself with the test, which holds LIFELINE's. */
+struct many {
+    bool orphans; /* their parent ends */
+    int alive[2], ready[2], lifeline[2];
+};
+
+static int hang_on(const struct many *m)
+{
+    struct pollfd test_ends = { .fd = m->lifeline[0] };
+
+    setsid();
+    CHECK(write(m->ready[1], "", 1) == 1);
+    poll(&test_ends, 1, -1);
+    return 0;
+}
+
+static int lead_many(const struct many *m)
+{
+    close(m->lifeline[1]);
+    setsid();
+    for (int i = 0; i < MANY; i++) {
+        pid_t pid = fork();
+
+        CHECK(pid >= 0);
+        if (pid == 0)
+            _exit(hang_on(m));
+    }
+    return m->orphans ? 0 : hang_on(m);
+}
+
+static int start_many(struct many *m, struct process_kin *k)
+{
+    char byte;
+
+    CHECK(pipe(m->alive) == 0 && pipe(m->ready) == 0 && pipe(m->lifeline) == 0);
+    process_adopt_orphans();
+    k->leader = fork();
+    CHECK(k->leader >= 0);
+    if (k->leader == 0)
+        _exit(lead_many(m));
+    close(m->alive[1]);
+    for (int i = 0; i < MANY; i++)
+        CHECK(read(m->ready[0], &byte, 1) == 1);
+    return 0;
+}
+
+static size_t count_children(pid_t pid)
+{
+    pid_t *children;
+    size_t count = process_children(pid, &children);
+
+    free(children);
+    return count;
+}
+
+static int kill_many(void *arg)
+{
+    struct many *m = arg;
+    struct process_kin k = { .adopts = true };
+    struct pollfd end;
+    siginfo_t info;
+
+    CHECK(start_many(m, &k) == 0);
+    if (m->orphans)
+        CHECK(waitid(P_PID, (id_t)k.leader, &info, WEXITED | WNOWAIT) == 0);
+    CHECK(count_children(m->orphans ? getpid() : k.leader) == MANY + (m->orphans ? 1 : 0));
+    CHECK(process_kin_remember(&k));
+    process_kin_kill(&k);
+    end = (struct pollfd){ .fd = m->alive[0], .events = POLLIN };
+    CHECK(poll(&end, 1, 20000) == 1 && (end.revents & POLLHUP) != 0);
+
+    for (int64_t end_ms = clock_mono_ms() + 20000; count_children(getpid()) > 1;) {
+        CHECK(clock_mono_ms() < end_ms);
+        process_kin_reap(&k);
+    }
+    CHECK(waitpid(k.leader, NULL, 0) == k.leader); /* which is left to us */
+    CHECK(!process_kin_remember(&k));
+    process_kin_done(&k);
+    return 0;
+}
+
+static void test_process__ends_all_kin_however_many_there_are(void **state)
+{
+    (void)state;
+    for (int orphans = 0; orphans < 2; orphans++) {
+        struct many m = { .orphans = orphans != 0 };
+
+        scratch_run_as_test(kill_many, &m);
+    }
+}
+
 /* ---- its file ---- */
 
 static void test_process__finds_its_own_file(void **state)
@@ -377,6 +474,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_process__ends_the_children_of_a_session_leader_too),
         cmocka_unit_test(test_process__ends_nobody_else_when_it_leads_no_session),
         cmocka_unit_test(test_process__does_not_take_a_refusal_for_an_end),
+        cmocka_unit_test(test_process__ends_all_kin_however_many_there_are),
         cmocka_unit_test(test_process__finds_its_own_file),
         cmocka_unit_test_setup_teardown(test_process__does_not_name_a_file_that_is_no_longer_its_own,
                                         scratch_setup, scratch_teardown),

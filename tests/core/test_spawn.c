@@ -1,12 +1,17 @@
 #include "core/spawn.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -239,6 +244,62 @@ static void test_spawn__detached_it_leads_a_session_and_attached_it_does_not(voi
     }
 }
 
+/* ---- ending ---- */
+
+/* They are more than one page of /proc/PID/task/TID/children holds, with numbers of many digits. */
+static void test_spawn__ends_three_hundred_children_in_sessions_of_their_own(void **state)
+{
+    struct spawn s = SHELL("i=0; while [ $i -lt 300 ]; do"
+                           " setsid sh -c 'echo; exec sleep 1000' & i=$((i+1)); done; wait");
+    struct error e = { 0 };
+    int out[2];
+    char byte;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(descriptor_pipe(out, false), 0);
+    s.streams[1] = out[1];
+    assert_int_equal(spawn_start(&s, &pid, &e), 0);
+    close(out[1]);
+    for (int i = 0; i < 300; i++)
+        assert_int_equal(read(out[0], &byte, 1), 1);
+    spawn_kill(pid);
+
+    struct pollfd gone = { .fd = out[0], .events = POLLIN };
+
+    assert_int_equal(poll(&gone, 1, LONG_MS), 1);
+    assert_int_equal(read(out[0], &byte, 1), 0);
+    assert_int_equal(waitpid(pid, NULL, WNOHANG), -1); /* was waited for */
+    close(out[0]);
+}
+
+static void test_spawn__ends_nobody_who_is_no_child(void **state)
+{
+    struct spawn s = SHELL("sleep 1000 & echo $!"); /* which then is init's */
+    struct text out = { 0 };
+    struct error e = { 0 };
+    int alive[2], keep[] = { -1, -1 }, status = -1;
+    pid_t stranger;
+
+    (void)state;
+    assert_int_equal(descriptor_pipe(alive, false), 0);
+    keep[0] = alive[1];
+    s.keep = keep;
+    assert_int_equal(spawn_capture(&s, LONG_MS, 100, &out, NULL, &status, &e), 0);
+    close(alive[1]);
+    stranger = (pid_t)strtol(text_get(&out), NULL, 10);
+    assert_true(stranger > 1);
+    spawn_kill(stranger);
+
+    struct pollfd gone = { .fd = alive[0], .events = POLLIN };
+
+    assert_int_equal(poll(&gone, 1, 200), 0);
+    assert_int_equal(kill(stranger, SIGKILL), 0);
+    assert_int_equal(poll(&gone, 1, LONG_MS), 1);
+    close(alive[0]);
+    text_done(&out);
+}
+
 /* ---- waiting ---- */
 
 static void test_spawn__waits_as_long_as_it_is_told(void **state)
@@ -347,6 +408,49 @@ static void test_spawn__ends_all_that_was_started_when_the_time_is_over(void **s
     text_done(&out);
 }
 
+/* As a filter of system calls may have it: waitpid(3) is wait4(2). */
+static bool forbid_waiting(void)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_wait4, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = { .len = ARRAY_LEN(code), .filter = code };
+
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+static int capture_without_waiting(void *arg)
+{
+    struct spawn s = PROGRAM("sleep", "1000");
+    struct error e = { 0 };
+    int alive[2], keep[] = { -1, -1 }, status = -1;
+
+    (void)arg;
+    if (!forbid_waiting())
+        return SCRATCH_SKIP;
+    CHECK(descriptor_pipe(alive, false) == 0);
+    keep[0] = alive[1];
+    s.keep = keep;
+    CHECK(spawn_capture(&s, LONG_MS, 100, NULL, NULL, &status, &e) == -1);
+    CHECK(e.sys == EPERM);
+    close(alive[1]);
+
+    struct pollfd gone = { .fd = alive[0], .events = POLLIN };
+
+    CHECK(poll(&gone, 1, LONG_MS) == 1 && (gone.revents & POLLHUP) != 0);
+    return 0;
+}
+
+static void test_spawn__ends_what_it_cannot_wait_for(void **state)
+{
+    (void)state;
+    scratch_run_as_test(capture_without_waiting, NULL);
+}
+
 /* It must not be kept busy for ever by one that writes and writes. */
 static void test_spawn__ends_what_never_stops_writing(void **state)
 {
@@ -376,11 +480,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_spawn__says_what_cannot_be_started, scratch_setup,
                                         scratch_teardown),
         cmocka_unit_test(test_spawn__detached_it_leads_a_session_and_attached_it_does_not),
+        cmocka_unit_test(test_spawn__ends_three_hundred_children_in_sessions_of_their_own),
+        cmocka_unit_test(test_spawn__ends_nobody_who_is_no_child),
         cmocka_unit_test(test_spawn__waits_as_long_as_it_is_told),
         cmocka_unit_test(test_spawn__captures_both_streams_without_a_deadlock_and_drops_what_is_too_much),
         cmocka_unit_test(test_spawn__has_all_that_was_written_before_the_end),
         cmocka_unit_test(test_spawn__does_not_wait_for_what_its_program_leaves_behind),
         cmocka_unit_test(test_spawn__ends_all_that_was_started_when_the_time_is_over),
+        cmocka_unit_test(test_spawn__ends_what_it_cannot_wait_for),
         cmocka_unit_test(test_spawn__ends_what_never_stops_writing),
     };
 

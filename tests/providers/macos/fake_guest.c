@@ -59,12 +59,14 @@ int ssh_capture(struct ssh *s, const char *command, const void *input, size_t in
 }
 
 int remote_exec(struct ssh *s, const struct remote_file *files, size_t count,
-                const struct exec_request *request, struct exec_result *out, struct error *e)
+                const struct exec_request *request, int64_t began_ms, struct exec_result *out,
+                struct error *e)
 {
     (void)s, (void)e;
     for (size_t i = 0; i < count && i < 2; i++)
         snprintf(fake_guest.files[i], sizeof(fake_guest.files[i]), "%s=%s", files[i].name, files[i].path);
     fake_guest.request = *request;
+    fake_guest.began_ms = began_ms;
     *out = (struct exec_result){ .delivery = EXEC_FINISHED, .status_known = true, .status = 7 };
     return 0;
 }

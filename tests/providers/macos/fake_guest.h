@@ -27,6 +27,7 @@ struct fake_guest {
     int releases;
 
     struct exec_request request; /* exec: as it arrived */
+    int64_t began_ms;
     char files[2][4352];
 };
 

@@ -113,7 +113,7 @@ static void test_guest__is_looked_for_among_the_neighbours_at_last(void **state)
 static int connect_to(struct sandbox *s, struct error *e)
 {
     struct ssh *ssh = NULL;
-    int r = guest_connect(machine_vm(s), &s->facts, 4000, &ssh, e);
+    int r = guest_connect(machine_vm(s), &s->facts, 4000, NULL, &ssh, e);
 
     ssh_close(r == 0 ? ssh : NULL);
     return r;

@@ -130,6 +130,24 @@ static void test_install__a_broken_signature_is_built_anew(void **state)
     assert_int_equal(scripts_shell(s, "tail -n 1 old | grep -qx damage"), 0);
 }
 
+/* A codesign that cannot tell proves nothing: what is there may be good, and stays. */
+static void test_install__what_nothing_tells_of_is_not_built_anew(void **state)
+{
+    static const char *const mute[] = { "kill -9 $$", "exit 127",
+                                        "echo 'codesign: Operation not permitted' >&2; exit 1" };
+    struct scripts *s = *state;
+
+    name_folders(s);
+    install_well(s);
+    assert_int_equal(scripts_shell(s, "stat -c %i \"$V/vmhost\" \"$H\"/agent* >before"), 0);
+    for (size_t i = 0; i < ARRAY_LEN(mute); i++) {
+        scripts_set(s, "codesign", mute[i]);
+        assert_int_equal(inspect(s), PROVIDER_READY);
+        install_well(s);
+    }
+    assert_int_equal(scripts_shell(s, "stat -c %i \"$V/vmhost\" \"$H\"/agent* | cmp - before"), 0);
+}
+
 /* ---- failures ---- */
 
 /* the error names the log, and that has the reason. A row breaks one tool. */
@@ -193,6 +211,27 @@ static void test_install__a_failure_names_the_log(void **state)
     (void)state;
 }
 
+/* Its log is put beside the program that could not be replaced. */
+static void test_install__a_failure_takes_no_program_away(void **state)
+{
+    struct scripts *s = *state;
+    struct error e = { 0 };
+
+    name_folders(s);
+    install_well(s);
+    assert_int_equal(scripts_shell(s, "echo damage >>\"$V/vmhost\" && stat -c %i \"$V/vmhost\" >before"), 0);
+    scripts_set(s, "swiftc", "echo nonsense >&2; exit 1");
+    assert_false(install(s, &e));
+    AUTO_FREE char *named = mem_print("; the build log is %s/build.log: ", getenv("V"));
+
+    assert_non_null(strstr(e.message, named));
+    assert_int_equal(scripts_shell(s,
+                                   "grep -qx nonsense \"$V/build.log\" && stat -c %i \"$V/vmhost\" | cmp - "
+                                   "before && [ $(ls -A \"$ROOT/providers/macos\" | wc -l) = 3 ]"),
+                     0);
+    assert_int_not_equal(inspect(s), PROVIDER_READY);
+}
+
 static void test_install__succeeds_once_the_reason_is_gone(void **state)
 {
     struct scripts *s = *state;
@@ -244,7 +283,9 @@ int main(void)
         TEST(test_install__again_does_nothing),
         TEST(test_install__only_what_is_missing_is_built),
         TEST(test_install__a_broken_signature_is_built_anew),
+        TEST(test_install__what_nothing_tells_of_is_not_built_anew),
         cmocka_unit_test(test_install__a_failure_names_the_log),
+        TEST(test_install__a_failure_takes_no_program_away),
         TEST(test_install__succeeds_once_the_reason_is_gone),
         TEST(test_install__what_a_killed_one_left_is_swept),
     };

@@ -108,6 +108,24 @@ busy() {
   check 'in words' last_line_is 'hdiutil cannot detach /dev/disk4: detach failed - Resource busy'
 }
 
+# codesign(1) exits with 1 for its verdict; whatever else it ends with proves nothing.
+verdicts() {
+  fresh
+  double codesign <<<'exit 0'
+  check 'a whole signature is an answer' status_is 0 verify /p
+  check 'in a word' test "$(cat "$work/stdout")" = whole
+  double codesign <<<'echo "/p: code object is not signed at all" >&2; exit 1'
+  check 'a broken one is an answer too' status_is 0 verify /p
+  check 'in another word' test "$(cat "$work/stdout")" = broken
+  double codesign <<<'echo "codesign: Operation not permitted" >&2; exit 1'
+  check 'not being let in is none' status_is 77 verify /p
+  double codesign <<<'kill -9 $$'
+  check 'a codesign that dies is none' status_is 1 verify /p
+  check 'and nothing is said of the signature' test ! -s "$work/stdout"
+  double codesign <<<'exit 127'
+  check 'nor one that is not there' status_is 1 verify /p
+}
+
 # A compiler that leaves a file, and a codesign that believes it.
 builders() {
   fresh
@@ -166,6 +184,7 @@ for shell in "dash" "bash --posix"; do
   command_lines
   wrong_calls
   busy
+  verdicts
   building
   without_tools
 done

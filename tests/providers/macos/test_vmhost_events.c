@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -240,6 +241,62 @@ static void test_story__of_what_is_no_log_is_empty(void **state)
     assert_int_equal(story.started, 0);
 }
 
+/* ---- a short verb ---- */
+
+/* One event, then what is none, without a pause; ends when its stdin does. */
+#define CHATTER                                                                                              \
+    "echo '{\"event\":\"progress\",\"fraction\":0.5}'\n"                                                     \
+    "while echo noise; do sleep 0.02; done &\n"                                                              \
+    "read -r nothing; kill $!"
+
+static int run_chatter(int quiet_ms, void (*on_event)(void *self, const struct vmhost_event *event),
+                       struct error *e)
+{
+    const char *argv[] = { "/bin/sh", "-c", CHATTER, NULL };
+    const struct vmhost_job job = { .argv = (char *const *)(uintptr_t)argv,
+                                    .op_lock = -1,
+                                    .log = -1,
+                                    .quiet_ms = quiet_ms,
+                                    .on_event = on_event };
+
+    return vmhost_run(&job, NULL, e);
+}
+
+static void test_run__what_is_no_event_is_no_progress(void **state)
+{
+    struct error e = { 0 };
+
+    (void)state;
+    assert_int_equal(run_chatter(300, NULL, &e), -1);
+    assert_int_equal(e.code, ERROR_TIMEOUT);
+}
+
+static void hear_term(int number)
+{
+    (void)number;
+}
+
+static void ask_to_end(void *self, const struct vmhost_event *event)
+{
+    (void)self;
+    assert_int_equal(event->kind, VMHOST_PROGRESS);
+    raise(SIGTERM);
+}
+
+static void test_run__is_cancelled_however_much_is_printed(void **state)
+{
+    const struct sigaction hear = { .sa_handler = hear_term };
+    struct sigaction before;
+    struct error e = { 0 };
+
+    (void)state;
+    assert_int_equal(sigaction(SIGTERM, &hear, &before), 0);
+    assert_int_equal(run_chatter(20000, ask_to_end, &e), -1);
+    assert_int_equal(sigaction(SIGTERM, &before, NULL), 0);
+    assert_int_equal(e.code, ERROR_ACTION_FAILED);
+    assert_non_null(strstr(e.message, "was cancelled"));
+}
+
 int main(void)
 {
 #define ON_DISK(name) cmocka_unit_test_setup_teardown(name, scratch_setup, scratch_teardown)
@@ -255,6 +312,8 @@ int main(void)
         ON_DISK(test_story__noise_between_the_lines_is_passed_over),
         ON_DISK(test_story__of_a_long_log_is_its_end),
         ON_DISK(test_story__of_what_is_no_log_is_empty),
+        cmocka_unit_test(test_run__what_is_no_event_is_no_progress),
+        cmocka_unit_test(test_run__is_cancelled_however_much_is_printed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

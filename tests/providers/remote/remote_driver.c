@@ -3,7 +3,8 @@
  *
  *   --pin BLOB          the host key that is expected
  *   --connect-ms N      for ssh_open(); default 10000
- *   --timeout-ms N      the time limit of the command; default 60000
+ *   --timeout-ms N      the time limit of the command, which connecting is part of; default 60000
+ *   --send-buffer N     of the connection's socket, so that it is full when little is on its way
  *   --file NAME=PATH    may come several times: what the guest is to have a copy of; the first is the runner
  *   --own 1             run the guest's agent-desktop
  *   --capture COMMAND   ssh_capture() instead of remote_exec(), with this process's stdin as its input
@@ -17,10 +18,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/descriptor.h"
 #include "core/util.h"
+#include "providers/remote/channel.h"
 #include "providers/remote/exec.h"
 #include "providers/remote/ssh.h"
 
@@ -28,7 +32,9 @@
 
 struct driver {
     struct ssh_target target;
-    int connect_ms, timeout_ms;
+    struct ssh_cancel cancel;
+    int64_t began_ms;
+    int connect_ms, timeout_ms, send_buffer;
     struct remote_file files[FILES_MAX];
     size_t file_count;
     int own;
@@ -90,6 +96,8 @@ static void read_option(struct driver *d, const char *name, char *value)
         d->connect_ms = atoi(value);
     else if (strcmp(name, "--timeout-ms") == 0)
         d->timeout_ms = atoi(value);
+    else if (strcmp(name, "--send-buffer") == 0)
+        d->send_buffer = atoi(value);
     else if (strcmp(name, "--own") == 0)
         d->own = atoi(value);
     else if (strcmp(name, "--capture") == 0)
@@ -126,21 +134,27 @@ static int run_command(struct driver *d, struct ssh *s)
                                           .argv = d->argv,
                                           .streams = { 0, 1, 2 },
                                           .timeout_ms = d->timeout_ms,
-                                          .signal = &caught,
-                                          .signal_fd = watch_signals(),
-                                          .suspend = suspend };
+                                          .signal = d->cancel.signal,
+                                          .signal_fd = d->cancel.fd,
+                                          .suspend = d->cancel.suspend };
 
-    return remote_exec(s, d->files, d->file_count, &request, &d->result, &d->e);
+    return remote_exec(s, d->files, d->file_count, &request, d->began_ms, &d->result, &d->e);
 }
 
 static int drive(struct driver *d)
 {
     struct ssh *s = NULL;
+
+    d->began_ms = clock_mono_ms();
+    d->cancel = (struct ssh_cancel){ watch_signals(), &caught, suspend };
+    d->target.cancel = &d->cancel;
     int r = ssh_open(&d->target, d->connect_ms, &s, &d->why, &d->e);
 
     if (r < 0)
         return -1;
     snprintf(d->blob, sizeof(d->blob), "%s", ssh_host_blob(s));
+    if (d->send_buffer > 0)
+        setsockopt(ssh_poll(s, false).fd, SOL_SOCKET, SO_SNDBUF, &d->send_buffer, sizeof(d->send_buffer));
     if (d->capture != NULL)
         r = run_capture(d, s);
     else if (d->argv[0] != NULL)

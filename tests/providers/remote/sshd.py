@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "e2e"))
@@ -273,12 +274,15 @@ class Client:
 
 
 class Proxy:
-    """Passes connections on to PORT; closes each one after CUT bytes from the server, or from the client."""
+    """Passes connections on to PORT; closes each one after CUT bytes from the server, or from the client. RATE: at most
+    so many bytes a second from the client, with next to nothing on their way."""
 
-    def __init__(self, port, cut_server=None, cut_client=None):
-        self.target, self.cut_server, self.cut_client = port, cut_server, cut_client
+    def __init__(self, port, cut_server=None, cut_client=None, rate=None):
+        self.target, self.cut_server, self.cut_client, self.rate = port, cut_server, cut_client, rate
         self.passed = {"server": 0, "client": 0}
         self.listener = socket.create_server(("127.0.0.1", 0))
+        if rate is not None:
+            self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)  # what is accepted has it too
         self.port = self.listener.getsockname()[1]
         self.frozen = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
@@ -303,6 +307,8 @@ class Proxy:
                     chunk = chunk[:max(0, cut - self.passed[name])]
                 sink.sendall(chunk)
                 self.passed[name] += len(chunk)
+                if name == "client" and self.rate is not None:
+                    time.sleep(len(chunk) / self.rate)  # a slow network is what this is
                 if cut is not None and self.passed[name] >= cut:
                     break
         except OSError:

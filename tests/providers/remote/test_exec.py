@@ -280,6 +280,19 @@ class ExecTest(ServerTest):
                 out, err = process.communicate(timeout=20)
                 self.assertEqual((len(out), err, process.returncode), (size, b"", 3))
 
+    @unittest.skipIf(SANITIZED, "the sanitizers' memory is not the program's")
+    def test_case_10_stdin_through_a_network_slower_than_the_guest(self):
+        """TCP holds it up, not the guest: all the time there is something that waits to be sent."""
+        proxy = Proxy(self.sshd.port, rate=20 * MIB)
+        self.addCleanup(proxy.close)
+        with open("/dev/zero", "rb") as zeros:
+            process = Client(self.sshd, proxy.port).popen("sh", "-c", "head -c 64M | wc -c; exec sleep 327", stdin=zeros,
+                                                          options={"send_buffer": 32768})
+            self.assertEqual(process.stdout.readline().strip(), str(64 * MIB).encode())
+            self.assertLess(peak_kib(process), 16 * 1024)
+            process.kill()
+            process.communicate()
+
     def test_case_10_a_reader_that_leaves_ends_the_command(self):
         process = self.client.popen("yes", "leaving reader")
         self.assertEqual(process.stdout.read(10), b"leaving re")
@@ -323,6 +336,19 @@ class ExecTest(ServerTest):
         self.assertEqual((reply.code, reply.report["retry"], reply.stdout_used), ("TIMEOUT", "unsafe", False), reply)
         self.assertEqual(self.processes(b"sleep\x00317"), [])
 
+    def test_r207_time_limit_includes_connecting_and_is_told_as_it_was_given(self):
+        sshd = Sshd(name="late")
+        self.addCleanup(sshd.stop)
+        Client(sshd).run("true")  # which uploads
+        sshd.signal_all(signal.SIGSTOP)
+        begun = time.monotonic()
+        process = Client(sshd).popen("sleep", "326", options={"timeout_ms": 2500})
+        time.sleep(1)  # of connecting
+        sshd.signal_all(signal.SIGCONT)
+        reply = self.client.finish(process)
+        self.assertLess(time.monotonic() - begun, 3.3)
+        self.assertEqual((reply.code, reply.message), ("TIMEOUT", "the command took longer than 2.500 s and was ended"), reply)
+
     def test_r207_time_limit_after_output(self):
         reply = self.run_inside("sh", "-c", "echo hi; sleep 318", timeout_ms=500)
         self.assertEqual((reply.code, reply.out, reply.stdout_used), ("TIMEOUT", b"hi\n", True), reply)
@@ -339,7 +365,7 @@ class ExecTest(ServerTest):
         process = self.client.popen("yes", "unread", options={"timeout_ms": 500})
         begun = time.monotonic()
         process.wait(timeout=15)
-        self.assertLess(time.monotonic() - begun, 8)
+        self.assertLess(time.monotonic() - begun, 4)  # 0.5 and KILL_MS
         reply = self.client.finish(process)
         self.assertEqual(reply.code, "TIMEOUT", reply)
         self.assertEqual(self.processes(b"yes\x00unread"), [])
@@ -558,6 +584,23 @@ class SyncTest(ServerTest):
         os.unlink(os.path.join(self.sshd.home, ".local"))
         self.assertEqual((reply.code, reply.delivery, reply.out), ("ACTION_FAILED", "not_sent", b""), reply)
         self.assertRegex(reply.message, "cannot copy agent-desktop into the guest.*(Not a directory|File exists)")
+
+    def test_r414_a_signal_ends_a_copy_and_the_command_is_not_sent(self):
+        self.assert_synced()
+        os.unlink(self.sshd.runner())
+        proxy = Proxy(self.sshd.port, rate=65536)
+        self.addCleanup(proxy.close)
+        process = Client(self.sshd, proxy.port).popen("printf", "ok")
+        wait_until(lambda: proxy.passed["client"] > 20000, 5, "the copy")  # connecting takes a tenth of that
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        reply = self.client.finish(process, timeout=10)
+        self.assertLess(time.monotonic() - begun, 1)
+        self.assertEqual((reply.status, reply.code, reply.delivery, reply.report["retry"]),
+                         (128 + signal.SIGTERM, "ACTION_FAILED", "not_sent", "safe"), reply)
+        self.assertEqual(reply.message, "interrupted before the guest took the command")
+        proxy.freeze()  # what is still on its way would take half a minute
+        wait_until(lambda: os.listdir(self.copies) == ["agent-desktop-macos-helper"], 10, "the end of the part")
 
     def test_r414_leftovers_of_a_cut_copy_are_removed_later(self):
         self.assert_synced()
@@ -802,6 +845,36 @@ class OpenTest(ServerTest):
             self.assertLess(reply.seconds, 2)
             for s in waiting:
                 s.close()
+
+    def silent_peer(self, **options):
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        process = Client(self.sshd, listener.getsockname()[1]).popen("true", options=options)
+        connection, _ = listener.accept()
+        self.addCleanup(connection.close)
+        connection.recv(4096)  # it says who it is, and waits
+        return process
+
+    def test_case_12_a_signal_while_nobody_answers(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=number.name):
+                process = self.silent_peer()
+                begun = time.monotonic()
+                process.send_signal(number)
+                reply = self.client.finish(process, timeout=15)
+                self.assertLess(time.monotonic() - begun, 1)
+                self.assertEqual((reply.status, reply.code, reply.delivery), (128 + number, "ACTION_FAILED", "not_sent"), reply)
+                self.assertEqual((reply.message, reply.report["disposition"], reply.report["retry"]),
+                                 ("interrupted before the guest took the command", "not_delivered", "safe"), reply)
+
+    def test_r213_ctrl_z_while_nobody_answers_stops_and_goes_on(self):
+        process = self.silent_peer(connect_ms=2500)
+        process.send_signal(signal.SIGTSTP)
+        wait_until(lambda: ExecTest.state(process.pid) == b"T", 2, "the stop")
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: ExecTest.state(process.pid) == b"S", 2, "the waking")
+        reply = self.client.finish(process, timeout=10)
+        self.assertEqual((reply.status, reply.code, reply.obstacle), (1, "TIMEOUT", "silent"), reply)
 
     def test_case_15_a_closed_port(self):
         self.fails("ACTION_FAILED", "refused", Client(self.sshd, Sshd._free_port()))

@@ -111,6 +111,23 @@ static void test_keystream__begins_anew_with_a_new_key_or_vector(void **state)
     EVP_CIPHER_CTX_free(context);
 }
 
+static void test_keystream__copied_in_the_middle_goes_on_as_the_original(void **state)
+{
+    static const uint8_t nothing[5000];
+    EVP_CIPHER_CTX *context = begin(1), *copy = EVP_CIPHER_CTX_new();
+    uint8_t first[5000], second[5000];
+
+    (void)state;
+    assert_int_equal(EVP_CIPHER_CTX_set_padding(context, 0), 1);
+    assert_int_equal(EVP_Cipher(context, first, nothing, 21), 21);
+    assert_int_equal(EVP_CIPHER_CTX_copy(copy, context), 1);
+    assert_int_equal(EVP_Cipher(context, first, nothing, sizeof(nothing)), sizeof(nothing));
+    EVP_CIPHER_CTX_free(context);
+    assert_int_equal(EVP_Cipher(copy, second, nothing, sizeof(nothing)), sizeof(nothing));
+    assert_memory_equal(first, second, sizeof(first));
+    EVP_CIPHER_CTX_free(copy);
+}
+
 static void test_keystream__leaves_other_ciphers_alone(void **state)
 {
     EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
@@ -136,6 +153,7 @@ int main(void)
         cmocka_unit_test(test_keystream__gives_what_the_standard_says),
         cmocka_unit_test(test_keystream__is_openssls_by_pieces_of_any_size),
         cmocka_unit_test(test_keystream__begins_anew_with_a_new_key_or_vector),
+        cmocka_unit_test(test_keystream__copied_in_the_middle_goes_on_as_the_original),
         cmocka_unit_test(test_keystream__leaves_other_ciphers_alone),
     };
 
