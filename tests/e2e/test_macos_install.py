@@ -110,7 +110,7 @@ class BuildTest(MacTest):
     def test_r402_install_compiles_signs_and_answers_ready(self):
         data = self.desk.ok("install", "macos")
         self.assertEqual(data["state"], "ready")
-        self.assertEqual(data["next"], "agent-desktop sandbox create desktop --provider macos")
+        self.assertEqual(data["next"], "agent-desktop sandbox create desktop --provider macos --set ipsw=latest")
         vmhost = os.path.join(self.desk.built(), "vmhost")
         self.assertEqual(mode_of(vmhost), 0o700)
         self.assertEqual(self.mac.run(["codesign", "--verify", vmhost]).returncode, 0)

@@ -208,7 +208,7 @@ class WalkTest(MacTest):
         wait_until(lambda: self.desk.tools("swiftc"), 10, "the compiler")
         provider("working", install)
         building.communicate()
-        provider("ready", "agent-desktop sandbox create desktop --provider macos")
+        provider("ready", "agent-desktop sandbox create desktop --provider macos --set ipsw=latest")
 
         self.desk.fails("SANDBOX_NOT_FOUND", "status", "base")
         self.mac.set(vzsim={"INSTALL_STALL_AT": "0.4"})

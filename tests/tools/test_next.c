@@ -31,6 +31,10 @@ static void test_next__writes_complete_command_lines(void **state)
           { "desktop", "linux", NULL },
           "agent-desktop sandbox create desktop --provider linux",
           6 },
+        { NEXT_CREATE,
+          { "desktop", "macos", NULL }, /* to be run as it is */
+          "agent-desktop sandbox create desktop --provider macos --set ipsw=latest",
+          8 },
         { NEXT_CREATE, { "demo", "", NULL }, "agent-desktop sandbox create demo", 4 },
         { NEXT_CREATE, { "", "linux", NULL }, NULL, 0 },
         { NEXT_START, { "demo", "linux", NULL }, "agent-desktop sandbox start demo", 4 },

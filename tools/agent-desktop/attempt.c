@@ -212,13 +212,19 @@ static void put_attempt(struct json *object, const struct attempt *a, bool faile
         json_put_int(object, "duration_ms", a->duration_ms);
 }
 
-static void fail(const struct attempt *a, struct reply *reply)
+/* A host key is made anew by a start; why it has changed is for a person to find out. */
+static struct fsm_next find_recovery(const struct attempt *a, const struct error *e)
 {
-    const struct engine_look *look = &a->sandbox.look;
+    if (e->code == ERROR_HOST_KEY_CHANGED)
+        return (struct fsm_next){ NEXT_STOP, true };
+    return fsm_find_next_after_refusal(a->sandbox.look.place, EV_NONE);
+}
 
-    if (look->place == FSM_NONE)
+static void fail(const struct attempt *a, struct reply *reply, const struct error *e)
+{
+    if (a->sandbox.look.place == FSM_NONE)
         return;
-    sandbox_fail(&a->sandbox, reply, fsm_find_next_after_refusal(look->place, EV_NONE));
+    sandbox_fail(&a->sandbox, reply, find_recovery(a, e));
     put_attempt(reply->details, a, true);
 }
 
@@ -228,7 +234,7 @@ static int tell_report(const struct attempt *a, const struct report *report, con
     struct reply reply = { 0 };
 
     if (outcome->code != ERROR_NONE) {
-        fail(a, &reply);
+        fail(a, &reply, outcome);
     } else {
         reply.data = json_new_object();
         json_put_string(reply.data, "name", a->sandbox.place.name);
@@ -273,7 +279,7 @@ int attempt_run(const struct args *args, bool own_binary, char *const *argv, str
     reply->exit_status = exit_status(&a);
     reply->stdout_used = a.result.stdout_used;
     if (r < 0)
-        fail(&a, reply);
+        fail(&a, reply, e);
     sandbox_close(&a.sandbox);
     context_close(&a.context);
     return r;

@@ -111,6 +111,22 @@ static int describe(struct context *c, const struct provider_ops *ops, struct js
     return look_and_record(&i, e) < 0 ? -1 : reply_of(&i, out, e);
 }
 
+/* A host that does not answer in time for one provider is as good as ever for the others. */
+static int describe_or_explain(struct context *c, const struct provider_ops *ops, struct json **out,
+                               struct error *e)
+{
+    struct provider_host_report report = { .state = PROVIDER_UNAVAILABLE };
+
+    if (describe(c, ops, out, e) == 0)
+        return 0;
+    if (e->code != ERROR_TIMEOUT)
+        return -1;
+    snprintf(report.message, sizeof(report.message), "It could not be found out: %s.", e->message);
+    *e = (struct error){ 0 };
+    *out = reply_provider(ops->name, &report, "");
+    return 0;
+}
+
 static int describe_all(struct context *c, struct json **out, struct error *e)
 {
     AUTO_JSON struct json *data = json_new_object();
@@ -118,7 +134,7 @@ static int describe_all(struct context *c, struct json **out, struct error *e)
 
     json_put(data, "providers", providers);
     for (const struct provider_ops *const *p = provider_list(); *p != NULL; p++) {
-        if (describe(c, *p, &one, e) < 0)
+        if (describe_or_explain(c, *p, &one, e) < 0)
             return -1;
         json_add(providers, one);
     }

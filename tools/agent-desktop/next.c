@@ -5,18 +5,20 @@
 #include <string.h>
 
 #include "core/text.h"
+#include "providers/provider.h"
 
 enum word { /* what follows "agent-desktop sandbox VERB" */
             WORD_END = 0,
             WORD_NAME,
             WORD_PROVIDER,
-            WORD_PROVIDER_OPTION /* --provider PROVIDER; left out when it is unknown: there is a default */
+            WORD_PROVIDER_OPTION, /* --provider PROVIDER; left out when it is unknown: there is a default */
+            WORD_NEEDED           /* --set KEY=VALUE, where that provider cannot do without */
 };
 
 #define WORDS_MAX 3
 
 static const enum word shapes[FSM_NEXT_COUNT][WORDS_MAX] = {
-    [NEXT_INSTALL] = { WORD_PROVIDER }, [NEXT_CREATE] = { WORD_NAME, WORD_PROVIDER_OPTION },
+    [NEXT_INSTALL] = { WORD_PROVIDER }, [NEXT_CREATE] = { WORD_NAME, WORD_PROVIDER_OPTION, WORD_NEEDED },
     [NEXT_START] = { WORD_NAME },       [NEXT_STATUS] = { WORD_NAME },
     [NEXT_STOP] = { WORD_NAME },        [NEXT_REMOVE] = { WORD_NAME },
 };
@@ -57,6 +59,17 @@ static void add_words_of_line(struct next_words *w, const char *line)
         add(w, word);
 }
 
+/* What a create by this provider, or by the one that is taken where none is named, has to be given. */
+static void add_needed(struct next_words *w, const char *provider)
+{
+    const struct provider_ops *ops = provider_find(is_known(provider) ? provider : provider_default_name());
+
+    if (ops == NULL || ops->needed == NULL)
+        return;
+    add(w, "--set");
+    add(w, ops->needed);
+}
+
 /* false when the word is needed and not known. */
 static bool add_word(struct next_words *w, enum word word, const struct next_subject *subject)
 {
@@ -74,6 +87,9 @@ static bool add_word(struct next_words *w, enum word word, const struct next_sub
             add(w, "--provider");
             add(w, subject->provider);
         }
+        return true;
+    case WORD_NEEDED:
+        add_needed(w, subject->provider);
         return true;
     }
     return false;

@@ -367,15 +367,17 @@ static struct fsm_next find_recovery(const struct operate *o, const struct error
     enum fsm_place place = o->sandbox.look.place;
     enum error_code code = o->cause != ERROR_NONE ? o->cause : e->code;
 
-    if (code == ERROR_INVALID_ARGS)
+    if (code == ERROR_INVALID_ARGS && !o->begun)
         return (struct fsm_next){ NEXT_NONE, false };
     if (by_code[code] != NEXT_NONE)
         return (struct fsm_next){ by_code[code], false };
     if (o->event != EV_NONE && fsm_find_edge(place, o->event)->code == code)
         return fsm_find_next_after_refusal(place, o->event);
     struct fsm_next next = fsm_find_next(place, o->sandbox.look.known);
+    /* A start that has failed would fail again; what only has to be removed can be. */
+    bool fails_again = needs_person[code] || (o->begun && o->event == EV_START);
 
-    next.needs_person = next.needs_person || needs_person[code];
+    next.needs_person = next.needs_person || (fails_again && next.command != NEXT_REMOVE);
     return next;
 }
 
@@ -398,7 +400,7 @@ static int find_other(void *self, const struct journal_record *r, struct error *
     return -1; /* enough */
 }
 
-/* A limit on what runs at once: the way out is to stop one of those that do. */
+/* A limit on what runs at once: the way out is to stop one of those that do. A person knows which. */
 static void recover_from_limit(const struct operate *o, struct reply *reply)
 {
     struct other other = { .operate = o };
@@ -410,7 +412,7 @@ static void recover_from_limit(const struct operate *o, struct reply *reply)
         return;
     json_free(reply->recovery);
     reply->recovery = json_new_object();
-    next_put(reply->recovery, (struct fsm_next){ NEXT_STOP, false }, &subject);
+    next_put(reply->recovery, (struct fsm_next){ NEXT_STOP, true }, &subject);
 }
 
 int operate_fail(const struct operate *o, struct reply *reply, const struct error *e)
