@@ -5,7 +5,7 @@ import os
 import struct
 
 COUNT, KILL_BEFORE, KILL_AFTER, ERRNO_ONCE, ERRNO_STICKY, TORN, STOP = range(7)
-LAYOUT = struct.Struct("<IIIiIIi32s")
+LAYOUT = struct.Struct("<IIIiIIi32s16s")
 
 
 class Plan:
@@ -18,10 +18,18 @@ class Plan:
 
     def write(self, mode, at=0, error=0, times=1):
         with open(self.path, "r+b") as f:
-            f.write(LAYOUT.pack(0, at, mode, error, times, 0, 0, b""))
+            f.write(LAYOUT.pack(0, at, mode, error, times, 0, 0, b"", b""))
 
     def read(self):
-        """(calls counted, times hit, name of the call that was hit first)"""
+        """(calls counted, times hit, which call was hit first)"""
+        calls, _, _, _, _, hits, _, name, program = self._unpack()
+        where = [word.rstrip(b"\0").decode() for word in (name, program)]
+        return calls, hits, " in ".join(where) if where[0] else ""
+
+    def pid(self):
+        """Who was hit first, in its own pid namespace."""
+        return self._unpack()[6]
+
+    def _unpack(self):
         with open(self.path, "rb") as f:
-            calls, _, _, _, _, hits, _, name = LAYOUT.unpack(f.read(LAYOUT.size))
-        return calls, hits, name.rstrip(b"\0").decode()
+            return LAYOUT.unpack(f.read(LAYOUT.size))

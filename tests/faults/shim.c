@@ -2,13 +2,16 @@
  *
  * It counts the calls that change the world (files, names, processes, mounts, sockets) in all processes that
  * carry it, in one shared counter, and at number N does what the plan says. The plan is a small file, mapped
- * shared, named by AD_FAULT_PLAN; tests/faults/driver.py writes it and reads back what was hit. Programs
- * inside a sandbox do not carry it: their environment starts empty. */
+ * shared, named by AD_FAULT_PLAN; tests/faults/plan.py writes it and reads back what was hit. With
+ * AD_FAULT_PROGRAMS only processes of these names (":" between them) count. Programs inside a sandbox do not
+ * carry it: their environment starts empty. */
 #undef _FILE_OFFSET_BITS /* both names of each call are wanted, not one for the other */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -16,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
@@ -35,7 +39,7 @@ enum fault_mode {
     FAULT_STOP,         /* the process stops (SIGSTOP) before the call */
 };
 
-struct fault_plan { /* driver.py packs it: little-endian, no gaps */
+struct fault_plan { /* plan.py packs it: little-endian, no gaps */
     _Atomic uint32_t calls;
     uint32_t at;
     uint32_t mode;
@@ -44,15 +48,29 @@ struct fault_plan { /* driver.py packs it: little-endian, no gaps */
     _Atomic uint32_t hits;
     _Atomic int32_t pid; /* who was hit, in its own pid namespace */
     char name[32];       /* the call that was hit */
+    char program[16];    /* ... in this program */
 };
 
 static struct fault_plan *plan;
+
+/* Is this process one of those meant by PROGRAMS? NULL: all are. */
+static bool is_meant(const char *programs)
+{
+    size_t length = strlen(program_invocation_short_name);
+
+    for (const char *p = programs; p != NULL; p = strchr(p, ':')) {
+        p += *p == ':';
+        if (strncmp(p, program_invocation_short_name, length) == 0 && (p[length] == ':' || p[length] == '\0'))
+            return true;
+    }
+    return programs == NULL;
+}
 
 __attribute__((constructor)) static void map_plan(void)
 {
     const char *path = getenv("AD_FAULT_PLAN");
 
-    if (path == NULL)
+    if (path == NULL || !is_meant(getenv("AD_FAULT_PROGRAMS")))
         return;
     int fd = open(path, O_RDWR | O_CLOEXEC);
 
@@ -94,6 +112,7 @@ static enum verdict judge(const char *name)
         return GO_ON;
     if (atomic_fetch_add(&plan->hits, 1) == 0) {
         snprintf(plan->name, sizeof(plan->name), "%s", name);
+        snprintf(plan->program, sizeof(plan->program), "%s", program_invocation_short_name);
         atomic_store(&plan->pid, (int32_t)syscall(SYS_getpid));
     }
     switch ((enum fault_mode)plan->mode) {
@@ -206,9 +225,57 @@ WRAP(int, listen, (int fd, int backlog), (fd, backlog))
 WRAP(int, sethostname, (const char *name, size_t size), (name, size))
 WRAP(int, pipe2, (int fds[2], int flags), (fds, flags))
 WRAP(pid_t, fork, (void), ())
+WRAP(int, kill, (pid_t pid, int number), (pid, number))
 
-/* open and openat count where they may make or empty a file. */
-#define MAKES (O_CREAT | O_TRUNC)
+/* These give the error instead of -1. */
+#define WRAP_SPAWN(name)                                                                                     \
+    int name(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,                        \
+             const posix_spawnattr_t *attributes, char *const argv[], char *const environment[])             \
+    {                                                                                                        \
+        static __typeof__(name) *real;                                                                       \
+                                                                                                             \
+        if (real == NULL)                                                                                    \
+            *(void **)&real = dlsym(RTLD_NEXT, #name);                                                       \
+        enum verdict v = judge(#name);                                                                       \
+        if (v == FAIL)                                                                                       \
+            return plan->error;                                                                              \
+        int result = real(pid, path, actions, attributes, argv, environment);                                \
+        if (v != GO_ON)                                                                                      \
+            die();                                                                                           \
+        return result;                                                                                       \
+    }
+
+WRAP_SPAWN(posix_spawn)
+WRAP_SPAWN(posix_spawnp)
+
+/* ioctl counts where it shares the blocks of one file with another. */
+int ioctl(int fd, unsigned long request, ...)
+{
+    static int (*real)(int, unsigned long, ...);
+    va_list list;
+
+    if (real == NULL)
+        *(void **)&real = dlsym(RTLD_NEXT, "ioctl");
+    va_start(list, request);
+    void *argument = va_arg(list, void *);
+    va_end(list);
+    enum verdict v = request == FICLONE ? judge("ioctl") : GO_ON;
+    if (v == FAIL)
+        return -1;
+    int result = real(fd, request, argument);
+    int saved = errno;
+    if (v != GO_ON)
+        die();
+    errno = saved;
+    return result;
+}
+
+/* open and openat count where they may make or empty a file. Shells open /dev/null in that way. */
+static bool makes(const char *path, int flags)
+{
+    return (flags & (O_CREAT | O_TRUNC)) != 0 && strncmp(path, "/dev/", strlen("/dev/")) != 0;
+}
+
 #define WRAP_OPEN(name, parameters, arguments, last)                                                         \
     int name parameters;                                                                                     \
     int name parameters                                                                                      \
@@ -224,7 +291,7 @@ WRAP(pid_t, fork, (void), ())
             mode = va_arg(list, mode_t);                                                                     \
             va_end(list);                                                                                    \
         }                                                                                                    \
-        enum verdict v = flags & MAKES ? judge(#name) : GO_ON;                                               \
+        enum verdict v = makes(path, flags) ? judge(#name) : GO_ON;                                          \
         if (v == FAIL)                                                                                       \
             return -1;                                                                                       \
         int result = real arguments;                                                                         \
