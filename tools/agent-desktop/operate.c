@@ -374,10 +374,11 @@ static struct fsm_next find_recovery(const struct operate *o, const struct error
     if (o->event != EV_NONE && fsm_find_edge(place, o->event)->code == code)
         return fsm_find_next_after_refusal(place, o->event);
     struct fsm_next next = fsm_find_next(place, o->sandbox.look.known);
-    /* A start that has failed would fail again; what only has to be removed can be. */
+    /* A start that has failed would fail again; a removal has room on a full disk. */
     bool fails_again = needs_person[code] || (o->begun && o->event == EV_START);
+    bool can_go_on = code == ERROR_STORE_FULL && next.command == NEXT_REMOVE;
 
-    next.needs_person = next.needs_person || (fails_again && next.command != NEXT_REMOVE);
+    next.needs_person = next.needs_person || (fails_again && !can_go_on);
     return next;
 }
 
