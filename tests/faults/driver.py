@@ -242,8 +242,8 @@ class Case:
 
 def count_calls(make_case, title, scenario):
     """How many calls there are to go wrong; a recovery has more or fewer, as the first command died late or early."""
-    deaths = [step.calls * part // 5 for step in scenario.before if isinstance(step, Killed) for part in (4, 3, 2, 1)]
-    return max(make_case(title, scenario, COUNTING, at).run()[0] for at in deaths[: 4 if ALL else 1] or [0])
+    deaths = [step.calls * part // 5 for step in scenario.before if isinstance(step, Killed) for part in (1, 3, 2, 4)]
+    return max(make_case(title, scenario, COUNTING, at).run()[0] for at in deaths[: 4 if ALL else 2] or [0])
 
 
 def choose(title, scenario, calls, each):

@@ -3,12 +3,14 @@
  * It counts the calls that change the world (files, names, processes, mounts, sockets) in all processes that
  * carry it, in one shared counter, and at number N does what the plan says. The plan is a small file, mapped
  * shared, named by AD_FAULT_PLAN; tests/faults/plan.py writes it and reads back what was hit. With
- * AD_FAULT_PROGRAMS only processes of these names (":" between them) count. Programs inside a sandbox do not
+ * AD_FAULT_PROGRAMS only processes of these names (":" between them) count, with AD_FAULT_SPARED no writes to
+ * files below that directory: they are the test's own. Programs inside a sandbox do not
  * carry it: their environment starts empty. */
 #undef _FILE_OFFSET_BITS /* both names of each call are wanted, not one for the other */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/fs.h>
 #include <signal.h>
 #include <spawn.h>
@@ -52,6 +54,7 @@ struct fault_plan { /* plan.py packs it: little-endian, no gaps */
 };
 
 static struct fault_plan *plan;
+static const char *spared;
 
 /* Is this process one of those meant by PROGRAMS? NULL: all are. */
 static bool is_meant(const char *programs)
@@ -76,10 +79,28 @@ __attribute__((constructor)) static void map_plan(void)
 
     if (fd < 0)
         return;
+    spared = getenv("AD_FAULT_SPARED");
     void *p = mmap(NULL, sizeof(*plan), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (p != MAP_FAILED)
         plan = p;
+}
+
+static bool is_spared(const char *path)
+{
+    return spared != NULL && strncmp(path, spared, strlen(spared)) == 0;
+}
+
+static bool is_spared_file(int fd)
+{
+    char entry[32], file[PATH_MAX];
+
+    if (spared == NULL)
+        return false;
+    snprintf(entry, sizeof(entry), "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(entry, file, sizeof(file) - 1);
+    file[size > 0 ? size : 0] = '\0';
+    return is_spared(file);
 }
 
 /* A namespace's PID 1 cannot kill itself: the kernel drops the signal; leaving at once is the same for all
@@ -166,7 +187,7 @@ static enum verdict judge(const char *name)
                                                                                                              \
         if (real == NULL)                                                                                    \
             *(void **)&real = dlsym(RTLD_NEXT, #name);                                                       \
-        enum verdict v = judge(#name);                                                                       \
+        enum verdict v = is_spared_file(fd) ? GO_ON : judge(#name);                                          \
         if (v == FAIL)                                                                                       \
             return -1;                                                                                       \
         ssize_t result = v == TEAR ? real half : real whole;                                                 \
@@ -273,7 +294,8 @@ int ioctl(int fd, unsigned long request, ...)
 /* open and openat count where they may make or empty a file. Shells open /dev/null in that way. */
 static bool makes(const char *path, int flags)
 {
-    return (flags & (O_CREAT | O_TRUNC)) != 0 && strncmp(path, "/dev/", strlen("/dev/")) != 0;
+    return (flags & (O_CREAT | O_TRUNC)) != 0 && strncmp(path, "/dev/", strlen("/dev/")) != 0 &&
+           !is_spared(path);
 }
 
 #define WRAP_OPEN(name, parameters, arguments, last)                                                         \

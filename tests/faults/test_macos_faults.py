@@ -22,7 +22,7 @@ from mac import ACCOUNT, HOST_KEY, MacDesk, identity, main, why_not
 SAMPLE = float(os.environ.get("AD_FAULTS_SAMPLE", "0.5"))  # numbers for each scenario and kind of fault
 WORKERS = int(os.environ.get("AD_FAULTS_WORKERS", str(min(2, os.cpu_count()))))
 LEAVE_SECONDS = 10  # for what ends by itself once its parent is gone
-ANSWER_SECONDS = 10  # for a command beside one that is suspended
+ANSWER_SECONDS = 15  # for a command beside one that is suspended
 
 
 def cut_power(case):
@@ -39,10 +39,18 @@ def watch_suspended(case):
     desk.mac.kill(pid, signal.SIGKILL)
 
 
+def overtake_suspended(case):
+    """The same command beside it does it, or is refused, and soon. What then goes on must not undo that."""
+    again = [word for word in case.command if not word.startswith("--wait")]
+    case.desk.raw("sandbox", *again, timeout=ANSWER_SECONDS)
+    case.desk.mac.kill(case.plan.pid(), signal.SIGCONT)
+
+
 MAC_KINDS = [
     *KINDS,
     Kind("power cut", fault.STOP, then=cut_power),
     Kind("suspended, then killed", fault.STOP, then=watch_suspended),
+    Kind("suspended and overtaken", fault.STOP, then=overtake_suspended),
 ]
 
 
@@ -244,6 +252,9 @@ class MacCase(Case):
     def make_desk(self):
         return MacDesk("fault", stage=self.scenario.stage)
 
+    def environment(self):
+        return {**super().environment(), "AD_FAULT_SPARED": self.desk.mac.directory + "/"}
+
     def close(self):
         self.desk.close()
 
@@ -396,6 +407,7 @@ class MomentTest(MacTest):
 
 
 driver.add_tests(MomentTest, {title: SCENARIOS[title] for title in MOMENTS}, "death_at_any_moment_of_")
+
 
 class HangingCase(MomentCase):
     """Somebody is killed while the installer makes no progress: it would not end by itself."""

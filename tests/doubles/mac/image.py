@@ -100,7 +100,9 @@ class Disk:
         return header and header.get("in_use")
 
     def write(self, entries, in_use=None):
-        """ENTRIES: dicts with path, kind (d, f, l), mode, uid, and data, file (a path to read) or link."""
+        """ENTRIES: dicts with path, kind (d, f, l), mode, uid, and data, file (a path to read) or link. Files that are
+        gone by now are left out: in a guest that runs they come and go.
+        """
         header = self.header() or {"place": 1}
         place = 1 - header["place"]
         start, room = self._place(place)
@@ -108,34 +110,42 @@ class Disk:
         for entry in entries:
             row = {k: entry[k] for k in ("path", "kind", "mode", "uid", "link", "mtime_ns") if k in entry}
             if entry["kind"] == "f":
-                size = len(entry["data"]) if "data" in entry else os.stat(entry["file"]).st_size
+                try:
+                    size = len(entry["data"]) if "data" in entry else os.stat(entry["file"]).st_size
+                except FileNotFoundError:
+                    continue
                 row.update(at=at, size=size)
                 at += size
                 files.append((row, entry))
             index.append(row)
-        rows = json.dumps(index).encode()
-        if len(rows) > _INDEX_ROOM or at > start + room:
+        if len(json.dumps(index)) > _INDEX_ROOM or at > start + room:
             raise OSError(errno.ENOSPC, "the disk of the simulated guest is full")
         for row, entry in files:
             if "data" in entry:
                 os.pwrite(self.fd, entry["data"], row["at"])
-            else:
-                self._copy_in(entry["file"], row["at"], row["size"])
+            elif not self._copy_in(entry["file"], row["at"], row["size"]):
+                index.remove(row)
+        rows = json.dumps(index).encode()
         os.pwrite(self.fd, rows, start)
         self._write_header({"place": place, "rows": len(rows), "crc": zlib.crc32(rows), "in_use": in_use})
 
     def _copy_in(self, path, at, size):
-        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        """False when there is no such file any more."""
+        try:
+            source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
         try:
             while size > 0:
                 chunk = os.read(source, min(size, 1 << 20))
                 if not chunk:
-                    return  # shrunk meanwhile: what is missing reads as zeros
+                    break  # shrunk meanwhile: what is missing reads as zeros
                 os.pwrite(self.fd, chunk, at)
                 at += len(chunk)
                 size -= len(chunk)
         finally:
             os.close(source)
+        return True
 
     def entries(self):
         """The tree: dicts as write() takes them, with `data` for files."""
@@ -238,15 +248,18 @@ class Folder:
             if kind is None:
                 continue
             identity, uid = self._recorded.get(relative, (None, 0))
-            if identity is None or identity[0] != found.st_ino or identity != self._identity(path):
-                identity, uid = self._identity(path), newcomer(relative)
-            recorded[relative] = (identity, uid)
-            entry = {"path": relative, "kind": kind, "mode": stat.S_IMODE(found.st_mode), "uid": uid}
+            entry = {"path": relative, "kind": kind, "mode": stat.S_IMODE(found.st_mode)}
+            try:
+                if identity is None or identity[0] != found.st_ino or identity != self._identity(path):
+                    identity, uid = self._identity(path), newcomer(relative)
+                if kind == "l":
+                    entry["link"] = os.readlink(path)
+            except FileNotFoundError:
+                continue
             if kind == "f":
                 entry.update(file=path, mtime_ns=found.st_mtime_ns)
-            elif kind == "l":
-                entry["link"] = os.readlink(path)
-            entries.append(entry)
+            recorded[relative] = (identity, uid)
+            entries.append({**entry, "uid": uid})
         self.disk.write(entries, in_use)
         self._seen, self._recorded = seen, recorded
         return True
