@@ -8,15 +8,19 @@ targets; a peer that is not installed is left out and said so. Ratios count; mil
 """
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+
+import remote
 
 GIB = 1 << 30
 
@@ -27,6 +31,8 @@ class Bench:
         self.ad = os.path.join(self.build, "agent-desktop")
         self.base = tempfile.mkdtemp(prefix="ad-bench-", dir=os.environ.get("AD_BENCH_BASE", "/var/tmp"))
         self.rows = []
+        self.cleanup = contextlib.ExitStack()
+        self.peers = None  # those of remote.py, once a row has needed them
         self.env = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "LANG": "C.UTF-8"}
 
     def tool(self, name):
@@ -42,18 +48,19 @@ class Bench:
             sys.exit(f"bench: {args}: {done.stdout.decode(errors='replace')}")
         return json.loads(done.stdout)["data"]
 
-    def spawn(self, commands, env, rounds=None):
-        """Medians in microseconds and peak memory in KiB of COMMANDS, run in turn."""
+    def spawn(self, commands, env=None, rounds=None, run=None):
+        """Medians in microseconds and peak memory in KiB of COMMANDS, run in turn. RUN runs them elsewhere."""
         argv = [self.tool("spawn"), str(rounds or self.rounds)]
         for command in commands:
             argv += [",", *command]
-        out = subprocess.run(argv, env=env, stdout=subprocess.PIPE, check=True).stdout.decode()
+        out = run(argv) if run else subprocess.run(argv, env=env, stdout=subprocess.PIPE, check=True).stdout.decode()
         results = []
         for command, line in zip(commands, out.splitlines()):
-            median, low, high, peak, failures = line.split()
+            median, low, high, cpu, peak, failures = line.split()
             if int(failures):
                 sys.exit(f"bench: {command} failed {failures} times")
-            results.append({"us": float(median), "p10": float(low), "p90": float(high), "peak_kib": int(peak)})
+            results.append({"us": float(median), "p10": float(low), "p90": float(high), "cpu_us": float(cpu),
+                            "peak_kib": int(peak)})
         return results
 
     def report(self, row, what, ours, theirs, unit, limit, allowance=0.0, higher_is_better=False):
@@ -283,26 +290,29 @@ def crun_config():
 
 
 ROWS = {"P-1": Bench.p1, "P-2": Bench.p2, "P-3": Bench.p3, "P-4": Bench.p4, "P-5": Bench.p5, "P-6": Bench.p6,
-        "P-7": Bench.p7_p8, "P-9": Bench.p9}
+        "P-7": Bench.p7_p8, "P-9": Bench.p9, **remote.ROWS}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("build")
-    parser.add_argument("--rows", default=",".join(ROWS), help="P-1,P-5,... (P-8 comes with P-7, P-14 with P-1 and P-6)")
+    parser.add_argument("--rows", default=",".join(ROWS),
+                        help="P-1,P-5,... (P-8 comes with P-7, P-14 with P-1, P-6, P-10, P-11 and P-12)")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--json", help="write the figures there")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: terminated"))  # what was started is ended below
     bench = Bench(options.build, options.rounds)
     print(f"{'row':5} {'what / compared with':58} {'ours':>10} {'theirs':>10} {'unit':5} {'ratio':>8}  target")
     try:
         for row in options.rows.split(","):
             ROWS[row](bench)
     finally:
+        bench.cleanup.close()
         shutil.rmtree(bench.base, ignore_errors=True)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as f:
-            json.dump({"user": os.getuid(), "rows": bench.rows}, f, indent=1)
+        if options.json:  # also when a row could not be measured to its end
+            with open(options.json, "w", encoding="utf-8") as f:
+                json.dump({"user": os.getuid(), "rows": bench.rows}, f, indent=1)
 
 
 if __name__ == "__main__":
