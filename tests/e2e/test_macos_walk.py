@@ -145,7 +145,7 @@ class WalkTest(MacTest):
         self.desk.verify()
 
     def test_r704_following_next_leads_to_a_running_sandbox(self):
-        """From nothing, by `next` alone: but for the source, which only the caller can choose, and the person."""
+        """From nothing, by `next` alone: but for the account, which only the caller can choose, and the person."""
         self.desk.publish()
         self.mac.set(tools="absent")
         data = self.desk.ok("install", "macos")
@@ -153,7 +153,7 @@ class WalkTest(MacTest):
         self.mac.set(tools="ready")
         data = self.desk.follow(["agent-desktop", "sandbox", "install", "macos"]).data
         name = data["next_argv"][3]
-        data = self.desk.follow([*data["next_argv"], "--set", "ipsw=latest", "--set", "user=" + ACCOUNT]).data
+        data = self.desk.follow([*data["next_argv"], "--set", "user=" + ACCOUNT]).data
         guest, states = None, []
         for _ in range(2000):
             states.append(data["state"])
