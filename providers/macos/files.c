@@ -168,7 +168,7 @@ static int open_folder(int home, const char *folder, struct error *e)
     if (dir < 0 && (why == ENOTDIR || why == ELOOP) && file_remove_tree(home, folder, e) < 0)
         return -1;
     if (dir < 0 && why == EACCES)
-        (void)fchmodat(home, folder, 0700, AT_SYMLINK_NOFOLLOW); /* of ours, whatever its mode is */
+        (void)!fchmodat(home, folder, 0700, AT_SYMLINK_NOFOLLOW); /* of ours, whatever its mode is */
     else if (dir < 0 && write_new(home, folder, e) < 0)
         return -1;
     return dir >= 0 ? dir : file_make_dir(home, folder, 0700, e);

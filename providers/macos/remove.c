@@ -62,7 +62,7 @@ static int open_to_remove(struct macos_vm *vm, struct error *e)
 
     vm->dir = vm->dir >= 0 ? vm->dir : file_open_dir(sandboxes, vm->place->name);
     if (vm->dir < 0 && errno == EACCES) { /* its mode: ours to change */
-        (void)fchmodat(sandboxes, vm->place->name, 0700, AT_SYMLINK_NOFOLLOW);
+        (void)!fchmodat(sandboxes, vm->place->name, 0700, AT_SYMLINK_NOFOLLOW);
         vm->dir = file_open_dir(sandboxes, vm->place->name);
     }
     if (vm->dir >= 0) {
