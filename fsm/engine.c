@@ -329,6 +329,12 @@ int engine_run(const struct engine *engine, const struct engine_subject *subject
 
 /* --- cancelling ---------------------------------------------------------------------------------------- */
 
+static int changed_meanwhile(const struct engine_look *look, struct error *e)
+{
+    return error_set(e, ERROR_SANDBOX_BUSY, 0, "'%s' changed meanwhile: it is %s now", look->record.name,
+                     fsm_place_name(look->place));
+}
+
 /* Takes the operation away from its owner: from now on each of its transactions fails. */
 static int fence(const struct engine *engine, const struct engine_subject *subject, struct engine_look *look,
                  struct error *e)
@@ -356,8 +362,7 @@ static int fence(const struct engine *engine, const struct engine_subject *subje
     int done = commit(engine, subject, &guard, &b, look, e);
 
     if (done == 0)
-        return error_set(e, ERROR_SANDBOX_BUSY, 0, "'%s' changed meanwhile: it is %s now", subject->name,
-                         fsm_place_name(look->place));
+        return changed_meanwhile(look, e);
     return done < 0 ? -1 : 0;
 }
 
@@ -379,10 +384,14 @@ int engine_cancel(const struct engine *engine, const struct engine_subject *subj
     if (taken == 0)
         return error_set(e, ERROR_SANDBOX_BUSY, 0,
                          "the cancelled command on '%s' has ended, but a child of it has not", subject->name);
-    if (fsm_is_working(look->place)) {
+    int r = read_fold(engine, subject->name, look, e); /* before the lock was ours, another look had it */
+
+    if (r == 0 && fsm_is_working(look->place)) {
         *lock_fd = lock;
         return 1;
     }
     engine->host->unlock(engine->host_self, lock);
-    return 0;
+    if (r == 0 && fsm_find_edge(look->place, EV_STOP)->verdict == FSM_MOVE)
+        return changed_meanwhile(look, e);
+    return r;
 }

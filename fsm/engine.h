@@ -70,7 +70,8 @@ int engine_run(const struct engine *engine, const struct engine_subject *subject
 
 /* Stops an operation that another process owns (R-208): records the cancel, or the stop, with a new token,
  * which fences the owner, ends its process, and takes the op lock. 1 with the lock in *lock_fd when work
- * remains (starting: run OPERATION_STOP), 0 when it is over (installing and cloning are broken now), -1. */
+ * remains (starting: run OPERATION_STOP), 0 when it is over (installing and cloning are broken now, or
+ * another look has seen the end of a start meanwhile), -1. */
 int engine_cancel(const struct engine *engine, const struct engine_subject *subject, struct engine_look *look,
                   int *lock_fd, struct error *e);
 

@@ -684,7 +684,6 @@ static void test_engine__a_live_owner_is_believed(void **state)
     assert_string_equal(l.record.reason, "its creation was interrupted");
 }
 
-/* stop cancels what another process is doing. */
 static void test_engine__an_interrupted_creation_tells_what_it_left(void **state)
 {
     struct engine_look l;
@@ -700,6 +699,7 @@ static void test_engine__an_interrupted_creation_tells_what_it_left(void **state
     assert_string_equal(l.record.reason, "its creation was interrupted after 4 of 18 GB");
 }
 
+/* stop cancels what another process is doing. */
 static void test_engine__cancel_fences_and_ends_the_owner(void **state)
 {
     static const struct {
@@ -735,6 +735,43 @@ static void test_engine__cancel_fences_and_ends_the_owner(void **state)
         }
         assert_int_equal(w.host.locks_out, 0);
         assert_false(w.guest.session);
+    }
+}
+
+/* between the owner's end and the lock, another command saw what the cancel left, and recorded it. */
+static void test_engine__a_cancel_finds_that_another_look_has_ended_it(void **state)
+{
+    static const struct {
+        const char *to;
+        enum error_code code;
+    } cases[] = { { "stopped", ERROR_NONE }, { "running", ERROR_SANDBOX_BUSY } };
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct journal_entry seen = { .kind = JOURNAL_MOVE,
+                                            .name = "demo",
+                                            .from = "working",
+                                            .to = cases[i].to,
+                                            .event = "guest_gone",
+                                            .status = -1 };
+        struct world w;
+        struct engine_look l;
+        struct error e = { 0 };
+        int lock = -1;
+
+        world_init(&w);
+        must(&w, CREATE);
+        w.journal.fail_at = w.journal.calls + 2;
+        command(&w, START, &l, &(struct error){ 0 });
+        w.journal.fail_at = 0;
+        w.host.op_held_by_other = true;
+        assert_int_equal(look(&w, &l), FSM_STARTING);
+        w.host.meanwhile = &seen;
+        assert_int_equal(engine_cancel(&w.engine, &w.subject, &l, &lock, &e),
+                         cases[i].code == ERROR_NONE ? 0 : -1);
+        assert_int_equal(e.code, cases[i].code);
+        assert_string_equal(l.record.state, cases[i].to);
+        assert_int_equal(w.host.locks_out, 0);
     }
 }
 
@@ -856,6 +893,7 @@ int main(void)
         cmocka_unit_test(test_engine__a_live_owner_is_believed),
         cmocka_unit_test(test_engine__an_interrupted_creation_tells_what_it_left),
         cmocka_unit_test(test_engine__cancel_fences_and_ends_the_owner),
+        cmocka_unit_test(test_engine__a_cancel_finds_that_another_look_has_ended_it),
         cmocka_unit_test(test_engine__an_overdue_start_is_known_as_such),
         cmocka_unit_test(test_engine__an_abandoned_stop_is_resumed_by_stop),
         cmocka_unit_test(test_engine__a_race_has_one_winner),
