@@ -29,6 +29,7 @@
 
 #define GRACE_MS  2000  /* between SIGTERM (or the caller's signal) and SIGKILL */
 #define KILL_MS   2000  /* for the runner to tell that all is gone */
+#define JOIN_MS   6000  /* until a signal is on its way: a busy guest takes seconds to start what takes it */
 #define SLACK_MS  1000  /* the runner keeps the time limit, and its word takes some time to come */
 #define GONE_MS   1000  /* for what was on its way when the runner was ended, before it could tell */
 #define STALL_MS  100   /* a reader that takes nothing for so long holds up what comes behind */
@@ -101,6 +102,7 @@ struct execution {
     bool stderr_closed; /* has been ordered */
     int64_t kill_ms;    /* when SIGKILL follows the caller's signal, and when that is enough; 0: no signal */
     int64_t give_up_ms;
+    bool signal_sent;   /* from then on the grace counts */
     int64_t suspend_ms; /* until when an ordered stop may take; 0: none is under way */
     int64_t tend_ms;
     int64_t gone_ms; /* when it was told that the runner is gone; 0: it is not */
@@ -535,6 +537,12 @@ static void join(struct execution *x)
     x->joining = JOIN_STARTING;
 }
 
+static void set_kill_time(struct execution *x, int ms)
+{
+    x->kill_ms = clock_mono_ms() + ms;
+    x->give_up_ms = x->kill_ms + KILL_MS;
+}
+
 static void advance_control(struct execution *x)
 {
     struct error ignored = { 0 };
@@ -552,6 +560,10 @@ static void advance_control(struct execution *x)
 
     memmove(x->orders, x->orders + taken, x->order_count - taken);
     x->order_count -= taken;
+    if (x->kill_ms != 0 && x->order_count == 0 && !x->signal_sent) {
+        x->signal_sent = true;
+        set_kill_time(x, GRACE_MS);
+    }
 }
 
 static void order(struct execution *x, int number)
@@ -623,8 +635,7 @@ static void forward_signal(struct execution *x)
 {
     int number = *x->request->signal;
 
-    x->kill_ms = clock_mono_ms() + GRACE_MS;
-    x->give_up_ms = x->kill_ms + KILL_MS;
+    set_kill_time(x, JOIN_MS);
     x->suspend_ms = 0;
     order(x, number > 0 ? number : SIGTERM);
 }
