@@ -84,7 +84,7 @@ class LinuxCase(Case):
     def check(self, reply):
         desk, state = self.desk, self.settle()
         self.check_acknowledged(reply, state)
-        desk.verify()
+        self.check_history()
         self.check_commands_agree(state)
         self.remove(state)
         assert desk.ok("create", "demo")["state"] == "stopped"
@@ -93,7 +93,7 @@ class LinuxCase(Case):
             assert desk.state("base") == "stopped"
             desk.ok("rm", "base")
         self.check_nothing_left()
-        desk.verify()
+        self.check_history()
 
     def check_nothing_left(self):
         left = os.listdir(self.desk.path("sandboxes"))

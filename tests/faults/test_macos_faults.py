@@ -280,7 +280,7 @@ class MacCase(Case):
         self.check_commands_agree(state)
         self.check_acknowledged(reply, state)
         self.check_provider(reply)
-        desk.verify()
+        self.check_history()
         self.scenario.then(self, state)
         desk.check_secrets()
         self.remove(self.settle())
@@ -290,6 +290,7 @@ class MacCase(Case):
             assert desk.state("base") == "stopped"
             desk.ok("rm", "base")
         self.check_nothing_left()
+        self.check_history()
         desk.check()
 
     def check_sessions(self, state):
