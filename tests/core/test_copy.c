@@ -79,7 +79,7 @@ static void test_copy__gives_the_same_bytes_in_a_file_of_its_own(void **state)
     put(here, "from", 0, block, sizeof(block));
     put(here, "from", 333333, block, sizeof(block));
     put(here, "from", 600001, block, sizeof(block));
-    fchmodat(here->dir, "from", 0444, 0);
+    assert_int_equal(fchmodat(here->dir, "from", 0444, 0), 0);
 
     const struct scratch *to[] = { here, memory };
 

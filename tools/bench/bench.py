@@ -36,7 +36,10 @@ class Bench:
         self.env = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "LANG": "C.UTF-8"}
 
     def tool(self, name):
-        return os.path.join(self.build, "tools", "bench", "ad_bench_" + name)
+        path = os.path.join(self.build, "tools", "bench", "ad_bench_" + name)
+        if not os.path.exists(path):
+            sys.exit(f"bench: first `cmake --build {self.build} --target bench-tools`")
+        return path
 
     def root(self, name):
         path = os.path.join(self.base, name)
