@@ -91,6 +91,11 @@ struct json *json_new_array(void)
     return outer(need(json_array()));
 }
 
+struct json *json_clone(const struct json *j)
+{
+    return j == NULL ? NULL : outer(need(json_deep_copy(inner(j))));
+}
+
 void json_free(struct json *j)
 {
     json_decref(inner(j));
@@ -152,7 +157,31 @@ struct json *json_get(const struct json *object, const char *key)
 
 const char *json_get_string(const struct json *object, const char *key)
 {
-    return json_string_value(inner(json_get(object, key)));
+    size_t size;
+    const char *string = json_get_bytes(object, key, &size);
+
+    return string != NULL && strlen(string) == size ? string : NULL;
+}
+
+enum json_kind json_get_kind(const struct json *object, const char *key)
+{
+    static const enum json_kind kinds[] = {
+        [JSON_NULL] = JSON_KIND_NULL,   [JSON_FALSE] = JSON_KIND_BOOL,
+        [JSON_TRUE] = JSON_KIND_BOOL,   [JSON_INTEGER] = JSON_KIND_INTEGER,
+        [JSON_REAL] = JSON_KIND_REAL,   [JSON_STRING] = JSON_KIND_STRING,
+        [JSON_ARRAY] = JSON_KIND_ARRAY, [JSON_OBJECT] = JSON_KIND_OBJECT,
+    };
+    const json_t *value = inner(json_get(object, key));
+
+    return value != NULL ? kinds[json_typeof(value)] : JSON_KIND_ABSENT;
+}
+
+const char *json_get_bytes(const struct json *object, const char *key, size_t *size)
+{
+    const json_t *value = inner(json_get(object, key));
+
+    *size = json_string_length(value);
+    return json_string_value(value);
 }
 
 int64_t json_get_int(const struct json *object, const char *key, int64_t fallback)
@@ -181,21 +210,46 @@ size_t json_count(const struct json *array)
     return json_array_size(inner(array));
 }
 
+size_t json_count_members(const struct json *object)
+{
+    return json_object_size(inner(object));
+}
+
 struct json *json_at(const struct json *array, size_t index)
 {
     return outer(json_array_get(inner(array), index));
+}
+
+/* NULL with *FAULT. */
+static json_t *parse(const char *bytes, size_t size, size_t flags, json_error_t *fault)
+{
+    json_t *parsed = json_loadb(bytes, size, JSON_DECODE_ANY | flags, fault);
+
+    if (parsed == NULL && json_error_code(fault) == json_error_out_of_memory)
+        mem_exhausted();
+    return parsed;
 }
 
 int json_parse(const char *bytes, size_t size, const char *what, enum error_code code, struct json **out,
                struct error *e)
 {
     json_error_t fault;
-    json_t *parsed = json_loadb(bytes, size, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &fault);
+    json_t *parsed = parse(bytes, size, JSON_REJECT_DUPLICATES, &fault);
 
-    if (parsed == NULL && json_error_code(&fault) == json_error_out_of_memory)
-        mem_exhausted();
     if (parsed == NULL)
         return error_set(e, code, 0, "%s is not valid JSON: line %d: %s", what, fault.line, fault.text);
+    *out = outer(parsed);
+    return 0;
+}
+
+int json_parse_foreign(const char *bytes, size_t size, const char *what, enum error_code code,
+                       struct json **out, struct error *e)
+{
+    json_error_t fault;
+    json_t *parsed = parse(bytes, size, JSON_ALLOW_NUL, &fault);
+
+    if (parsed == NULL)
+        return error_set(e, code, 0, "%s is not valid JSON", what);
     *out = outer(parsed);
     return 0;
 }

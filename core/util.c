@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -35,6 +36,21 @@ int steal_fd(int *fd)
 
     *fd = -1;
     return taken;
+}
+
+void util_wipe(void *secret, size_t size)
+{
+    /* Nobody reads it any more, which a compiler may see; it cannot see which function this is. */
+    static void *(*const volatile overwrite)(void *, int, size_t) = memset;
+
+    overwrite(secret, 0, size);
+}
+
+void util_wipe_text(char **secret)
+{
+    if (*secret != NULL)
+        util_wipe(*secret, strlen(*secret));
+    util_free_pointer(secret);
 }
 
 void util_random_id(char out[17])

@@ -11,6 +11,7 @@
 /* Cleanup attributes: the variable must be initialised where it is declared. */
 #define AUTO_FREE  __attribute__((cleanup(util_free_pointer)))
 #define AUTO_CLOSE __attribute__((cleanup(util_close_fd)))
+#define AUTO_WIPE  __attribute__((cleanup(util_wipe_text))) /* char *: AUTO_FREE of a secret */
 
 /* free(*(void **)p); for AUTO_FREE. */
 void util_free_pointer(void *p);
@@ -24,6 +25,12 @@ void *util_take_pointer(void *p);
 
 /* Returns *fd and leaves -1 there. */
 int steal_fd(int *fd);
+
+/* Overwrites a secret; no compiler leaves it out. */
+void util_wipe(void *secret, size_t size);
+
+/* Overwrites the text *SECRET up to its NUL, frees it and leaves NULL there; NULL is fine. */
+void util_wipe_text(char **secret);
 
 /* 64 random bits in hex, from the kernel: temporary names, ids, tokens. */
 void util_random_id(char out[17]);

@@ -52,7 +52,20 @@ static enum http_end attempt(struct http *h, const struct http_request *r, int64
     return end;
 }
 
+int http_check_url(struct http *h, const char *url, struct error *e)
+{
+    return http_exchange_aim(h, url, false, e);
+}
+
 /* ---- again? ---- */
+
+/* 408 is sent by what has waited for the rest of a request, perhaps on the way. */
+static bool may_have_acted(const struct http_answer *a)
+{
+    if (a->fate != HTTP_ANSWERED)
+        return a->fate == HTTP_UNKNOWN;
+    return a->status / 100 != 4 || a->status == 408;
+}
 
 static bool is_worth_repeating(const struct http_request *r, const struct http_answer *a,
                                const struct http_exchange *x)
@@ -62,19 +75,19 @@ static bool is_worth_repeating(const struct http_request *r, const struct http_a
     return a->may_pass && !x->given && (without_effect || r->repeat == HTTP_REPEATABLE);
 }
 
-/* Waits, also for the caller's descriptor. 0, HTTP_ENOUGH, -1. */
-static int pause_for(const struct http_request *r, int64_t ms, struct error *e)
+int http_wait(int64_t ms, int wake_fd, int (*on_wake)(void *self, struct error *e), void *self,
+              struct error *e)
 {
     int64_t until = clock_mono_ms() + ms;
-    struct pollfd wake = { .fd = r->on_wake == NULL ? -1 : r->wake_fd, .events = POLLIN };
+    struct pollfd wake = { .fd = on_wake == NULL ? -1 : wake_fd, .events = POLLIN };
 
     for (int64_t left = ms; left > 0; left = until - clock_mono_ms()) {
         int ready = poll(&wake, 1, (int)left);
-        int next;
 
         if (ready < 0 && errno != EINTR)
             return error_set(e, ERROR_INTERNAL, errno, "cannot wait");
-        next = ready > 0 && r->on_wake != NULL ? r->on_wake(r->self, e) : HTTP_GO_ON;
+        int next = ready > 0 && on_wake != NULL ? on_wake(self, e) : HTTP_GO_ON;
+
         if (next != HTTP_GO_ON)
             return next;
     }
@@ -99,8 +112,8 @@ static void fill_error(const struct http *h, const struct http_request *r, enum 
         error_set(e, ERROR_ACTION_FAILED, 0, "%s '%s': %s%s",
                   a->fate == HTTP_NOT_SENT ? "cannot connect to" : "the connection broke with", http_host(h),
                   x->why, times);
-    e->delivery = a->fate == HTTP_NOT_SENT ? DELIVERY_NOT_DELIVERED : DELIVERY_UNKNOWN;
-    e->retry = a->fate == HTTP_NOT_SENT || r->repeat == HTTP_REPEATABLE ? RETRY_SAFE : RETRY_UNSAFE;
+    e->delivery = a->may_have_acted ? DELIVERY_UNKNOWN : DELIVERY_NOT_DELIVERED;
+    e->retry = !a->may_have_acted || r->repeat == HTTP_REPEATABLE ? RETRY_SAFE : RETRY_UNSAFE;
 }
 
 int http_request(struct http *h, const struct http_request *r, struct http_answer *out, struct error *e)
@@ -115,13 +128,14 @@ int http_request(struct http *h, const struct http_request *r, struct http_answe
         enum http_end end = attempt(h, r, deadline_at, out, &x, e);
         int64_t pause_ms = http_pause_ms(h, out, tries);
 
+        out->may_have_acted = out->may_have_acted || may_have_acted(out);
         out->may_pass = end == HTTP_END_BROKEN || (end == HTTP_END_DONE && http_pause_helps(out->status));
         if (tries == r->tries || !is_worth_repeating(r, out, &x) ||
             clock_mono_ms() + pause_ms >= deadline_at) {
             fill_error(h, r, end, tries, out, &x, e);
             return end == HTTP_END_DONE ? 0 : -1;
         }
-        next = pause_for(r, pause_ms, e);
+        next = http_wait(pause_ms, r->wake_fd, r->on_wake, r->self, e);
     }
     return next == HTTP_ENOUGH ? 0 : -1;
 }

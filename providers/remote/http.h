@@ -46,6 +46,8 @@ enum http_repeat {
 struct http_answer {
     enum http_fate fate; /* of the last attempt; always set */
     int status;          /* 0: no head came */
+    bool may_have_acted; /* one of the attempts may have had its effect: all but those not sent and noes (4xx)
+                          */
     bool may_pass;    /* no answer, or a refusal, that the next attempt may not meet: what is tried again */
     char type[64];    /* media type in lower case, without parameters; "" unknown */
     int64_t size;     /* of the whole body as announced; -1: not */
@@ -96,6 +98,14 @@ struct http_request {
  * is freed with http_answer_done() in every case. */
 int http_request(struct http *h, const struct http_request *r, struct http_answer *out, struct error *e);
 void http_answer_done(struct http_answer *a);
+
+/* Waits MS, as between two attempts: HTTP_GO_ON when they are over; else what ON_WAKE has said, which is
+ * called when WAKE_FD becomes readable; NULL: it does not count. */
+int http_wait(int64_t ms, int wake_fd, int (*on_wake)(void *self, struct error *e), void *self,
+              struct error *e);
+
+/* INVALID_ARGS when http_request() would not go to URL. Nothing is sent or looked up. */
+int http_check_url(struct http *h, const char *url, struct error *e);
 
 /* A header field of the last answer, in any spelling of NAME; NULL when it has none. Lent until the next
  * request. Callbacks may ask. */

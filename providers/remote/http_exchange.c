@@ -120,6 +120,15 @@ int http_open(struct http **out, struct error *e)
     return 0;
 }
 
+/* One of them may be a secret. */
+static void forget_headers(struct http *h)
+{
+    for (struct curl_slist *line = h->headers; line != NULL; line = line->next)
+        util_wipe(line->data, strlen(line->data));
+    h->lib.curl_slist_free_all(h->headers);
+    h->headers = NULL;
+}
+
 void http_close(struct http *h)
 {
     if (h == NULL)
@@ -128,7 +137,7 @@ void http_close(struct http *h)
         h->lib.curl_easy_cleanup(h->easy);
     if (h->multi != NULL)
         h->lib.curl_multi_cleanup(h->multi);
-    h->lib.curl_slist_free_all(h->headers);
+    forget_headers(h);
     h->lib.curl_url_cleanup(h->url);
     free(h);
 }
@@ -331,10 +340,9 @@ static void set_headers(struct http *h, const struct http_request *r)
 {
     bool typed = false;
 
-    h->lib.curl_slist_free_all(h->headers);
-    h->headers = NULL;
+    forget_headers(h);
     for (const struct http_header *f = r->headers; f != NULL && f->name != NULL; f++) {
-        AUTO_FREE char *line = mem_print("%s: %s", f->name, f->value);
+        AUTO_WIPE char *line = mem_print("%s: %s", f->name, f->value);
 
         typed = typed || strcasecmp(f->name, "Content-Type") == 0;
         add_header(h, line);

@@ -228,10 +228,7 @@ int keys_generate(const char *comment, struct keys_pair *out, struct error *e)
 
 void keys_wipe(void *secret, size_t size)
 {
-    /* Nobody reads it any more, which a compiler may see; it cannot see which function this is. */
-    static void *(*const volatile overwrite)(void *, int, size_t) = memset;
-
-    overwrite(secret, 0, size);
+    util_wipe(secret, size);
 }
 
 void keys_forget(struct keys_pair *pair)

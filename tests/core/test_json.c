@@ -99,6 +99,8 @@ static void test_json__getters_tell_absence_and_other_types_apart_from_values(vo
     assert_non_null(json_at(json_get(object, "a"), 1));
     assert_null(json_at(json_get(object, "a"), 2));
     assert_int_equal(json_count(object), 0);
+    assert_int_equal(json_count_members(object), 6);
+    assert_int_equal(json_count_members(json_get(object, "a")), 0);
     assert_int_equal(json_count(NULL), 0);
     assert_null(json_get(NULL, "x"));
     assert_null(json_get_string(json_get(object, "a"), "x"));
@@ -133,6 +135,72 @@ static void test_json__parses_strictly(void **state)
     }
 }
 
+static void test_json__tells_the_kind_of_a_member(void **state)
+{
+    static const char text[] = "{\"n\":null,\"b\":false,\"i\":1,\"r\":1.0,\"s\":\"\",\"a\":[],\"o\":{}}";
+    static const struct {
+        const char *key;
+        enum json_kind kind;
+    } members[] = {
+        { "n", JSON_KIND_NULL },   { "b", JSON_KIND_BOOL },   { "i", JSON_KIND_INTEGER },
+        { "r", JSON_KIND_REAL },   { "s", JSON_KIND_STRING }, { "a", JSON_KIND_ARRAY },
+        { "o", JSON_KIND_OBJECT }, { "x", JSON_KIND_ABSENT },
+    };
+    AUTO_JSON struct json *object = NULL;
+    struct error e = { 0 };
+
+    (void)state;
+    assert_int_equal(json_parse(text, strlen(text), "it", ERROR_INTERNAL, &object, &e), 0);
+    for (size_t i = 0; i < ARRAY_LEN(members); i++)
+        assert_int_equal(json_get_kind(object, members[i].key), members[i].kind);
+    assert_int_equal(json_get_kind(NULL, "x"), JSON_KIND_ABSENT);
+}
+
+static void test_json__copies_all_the_way_down(void **state)
+{
+    static const char text[] = "{\"o\":{\"a\":[1,\"x\"]},\"n\":null}";
+    AUTO_JSON struct json *object = NULL;
+    struct error e = { 0 };
+
+    (void)state;
+    assert_int_equal(json_parse(text, strlen(text), "it", ERROR_INTERNAL, &object, &e), 0);
+    AUTO_JSON struct json *copy = json_clone(object);
+
+    json_put_int(json_get(object, "o"), "b", 2);
+    assert_printed(copy, text);
+    assert_null(json_clone(NULL));
+}
+
+static void test_json__takes_what_a_peer_may_send(void **state)
+{
+    static const char text[] = "{\"s\":\"a\\u0000b\",\"t\":1,\"t\":2}";
+    AUTO_JSON struct json *object = NULL;
+    struct error e = { 0 };
+    size_t size;
+
+    (void)state;
+    assert_int_equal(json_parse(text, strlen(text), "it", ERROR_INTERNAL, &object, &e), -1);
+    e = (struct error){ 0 };
+    assert_int_equal(json_parse_foreign(text, strlen(text), "it", ERROR_INTERNAL, &object, &e), 0);
+    assert_memory_equal(json_get_bytes(object, "s", &size), "a\0b", 4);
+    assert_int_equal(size, 3);
+    assert_null(json_get_string(object, "s")); /* rather than a part of it */
+    assert_null(json_get_bytes(object, "t", &size));
+    assert_int_equal(size, 0);
+    assert_int_equal(json_get_int(object, "t", 0), 2);
+}
+
+static void test_json__says_nothing_of_what_a_peer_has_sent(void **state)
+{
+    struct json *out = NULL;
+    struct error e = { 0 };
+
+    (void)state;
+    assert_int_equal(json_parse_foreign("{\"a\":secret}", 12, "the reply", ERROR_ACTION_FAILED, &out, &e),
+                     -1);
+    assert_string_equal(e.message, "the reply is not valid JSON");
+}
+
 static void test_json__refuses_nesting_that_would_end_the_stack(void **state)
 {
     struct json *out = NULL;
@@ -155,6 +223,10 @@ int main(void)
         cmocka_unit_test(test_json__getters_tell_absence_and_other_types_apart_from_values),
         cmocka_unit_test(test_json__makes_arrays_of_strings),
         cmocka_unit_test(test_json__parses_strictly),
+        cmocka_unit_test(test_json__tells_the_kind_of_a_member),
+        cmocka_unit_test(test_json__copies_all_the_way_down),
+        cmocka_unit_test(test_json__takes_what_a_peer_may_send),
+        cmocka_unit_test(test_json__says_nothing_of_what_a_peer_has_sent),
         cmocka_unit_test(test_json__refuses_nesting_that_would_end_the_stack),
     };
 

@@ -56,6 +56,30 @@ static void test_util__gives_a_descriptor_away_once(void **state)
     assert_int_equal(taken, kept);
 }
 
+static void test_util__wipes_so_many_bytes(void **state)
+{
+    char secret[] = "hunter2";
+
+    (void)state;
+    util_wipe(secret, 6);
+    assert_memory_equal(secret,
+                        "\0\0\0\0\0\0"
+                        "2",
+                        sizeof(secret));
+    util_wipe(secret, 0);
+    assert_int_equal(secret[6], '2');
+}
+
+static void test_util__wipes_a_text_and_leaves_nothing(void **state)
+{
+    AUTO_WIPE char *none = NULL;
+    char *secret = mem_copy_text("hunter2");
+
+    (void)state;
+    util_wipe_text(&secret);
+    assert_null(secret);
+}
+
 static void test_util__makes_ids_of_16_hex_digits_that_differ(void **state)
 {
     char a[17], b[17];
@@ -74,6 +98,8 @@ int main(void)
         cmocka_unit_test(test_util__gives_a_pointer_away_once),
         cmocka_unit_test(test_util__closes_at_the_end_of_the_scope_and_keeps_errno),
         cmocka_unit_test(test_util__gives_a_descriptor_away_once),
+        cmocka_unit_test(test_util__wipes_so_many_bytes),
+        cmocka_unit_test(test_util__wipes_a_text_and_leaves_nothing),
         cmocka_unit_test(test_util__makes_ids_of_16_hex_digits_that_differ),
     };
 
