@@ -20,6 +20,7 @@
 #include "core/clock.h"
 #include "core/file.h"
 #include "core/util.h"
+#include "providers/exec_rules.h"
 #include "providers/linux/control.h"
 #include "providers/linux/session.h"
 
@@ -44,25 +45,13 @@ struct execution {
 
 /* --- what is sent --------------------------------------------------------------------------------------- */
 
-/* A directory would be a way into the host's tree: its ".." leads on. */
-static int check_stream(int fd, int number, struct error *e)
-{
-    static const char *const names[] = { "stdin", "stdout", "stderr" };
-    struct stat st;
-
-    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
-        return error_set(e, ERROR_INVALID_ARGS, 0, "%s is a directory, which is not passed on",
-                         names[number]);
-    return 0;
-}
-
 /* A stream the caller has closed would arrive as some descriptor of ours. */
 static int choose_streams(struct execution *x, struct error *e)
 {
+    if (exec_check_streams(x->request, e) < 0)
+        return -1;
     for (int i = 0; i < 3; i++) {
         x->streams[i] = x->request->streams[i];
-        if (check_stream(x->streams[i], i, e) < 0)
-            return -1;
         if (x->streams[i] >= 0 && fcntl(x->streams[i], F_GETFD) >= 0)
             continue;
         if (x->null < 0)
@@ -289,11 +278,7 @@ static int time_out(struct execution *x, struct error *e)
         return take_reply(x, &reply, e);
     if (r == 1 && reply.answer == CONTROL_EXITED)
         take_end(x, &reply);
-    error_set(e, ERROR_TIMEOUT, 0, "the command took longer than %d.%03d s and was ended",
-              x->request->timeout_ms / 1000, x->request->timeout_ms % 1000);
-    e->delivery = DELIVERY_DELIVERED_UNVERIFIED;
-    e->retry = RETRY_UNSAFE;
-    return -1;
+    return exec_set_late(x->request, e);
 }
 
 static int interrupt(struct execution *x, struct error *e)

@@ -1,29 +1,16 @@
 #include "providers/linux/leftovers.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
-#include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/file.h"
 #include "core/lock.h"
-#include "core/log.h"
+#include "providers/home.h"
 #include "providers/linux/namespace.h"
 
 #define LOCK_WAIT_MS  1000
 #define MAKE_ATTEMPTS 100 /* each is lost to a sweep in a window of microseconds */
-
-static bool is_still_named(int dir, const char *name, int fd)
-{
-    struct stat here, there;
-
-    return fstat(fd, &here) == 0 && fstatat(dir, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-           here.st_dev == there.st_dev && here.st_ino == there.st_ino;
-}
 
 struct removal {
     int dir;
@@ -61,18 +48,10 @@ static int make_locked(int dir, const char *name, int *fd, struct error *e)
     if (fchmod(made, 0700) < 0) /* the umask */
         return error_set_errno(e, ERROR_ACTION_FAILED, errno, "cannot set the mode of '%s'", name);
     locked = lock_take_fd(made, LOCK_EXCLUSIVE, LOCK_WAIT_MS, e);
-    if (locked <= 0 || !is_still_named(dir, name, made))
+    if (locked <= 0 || !home_is_named(dir, name, made))
         return locked < 0 ? -1 : 0;
     *fd = steal_fd(&made);
     return 1;
-}
-
-int leftover_lock(int fd, struct error *e)
-{
-    int locked = lock_take_fd(fd, LOCK_EXCLUSIVE, LOCK_WAIT_MS, e);
-
-    return locked == 0 ? error_set(e, ERROR_SANDBOX_BUSY, 0, "another command works on the sandbox's files")
-                       : locked;
 }
 
 /* Under its lock, or a sweep that has it would remove the new one in its place. */
@@ -80,7 +59,7 @@ static int remove_earlier(int dir, const char *name, struct error *e)
 {
     AUTO_CLOSE int fd = file_open_dir(dir, name);
 
-    if (fd >= 0 && leftover_lock(fd, e) < 0)
+    if (fd >= 0 && home_lock(fd, e) < 0)
         return -1;
     return leftover_remove(dir, name, e);
 }
@@ -100,34 +79,10 @@ int leftover_make(int dir, const char *name, struct error *e)
     return error_set(e, ERROR_SANDBOX_BUSY, 0, "another command keeps removing '%s'", name);
 }
 
-static bool is_leftover(const char *name)
-{
-    return strncmp(name, ".tmp-", strlen(".tmp-")) == 0 || strncmp(name, ".gone-", strlen(".gone-")) == 0;
-}
-
-static void sweep_one(int dir, const char *name)
-{
-    AUTO_CLOSE int fd = file_open_dir(dir, name);
-    struct error e = { 0 };
-
-    if (fd >= 0 && (flock(fd, LOCK_EX | LOCK_NB) < 0 || !is_still_named(dir, name, fd)))
-        return; /* its owner lives, or has removed it and perhaps made another */
-    if (leftover_remove(dir, name, &e) < 0)
-        log_debug("cannot remove the leftover %s: %s", name, e.message);
-}
-
 void leftovers_sweep(int dir)
 {
-    int fd = file_open_dir(dir, ".");
-    DIR *stream = fd < 0 ? NULL : fdopendir(fd);
-    const struct dirent *entry;
+    static const char *const prefixes[] = { ".tmp-", HOME_GONE };
 
-    if (stream == NULL) {
-        util_close_fd(&fd);
-        return;
-    }
-    while ((entry = readdir(stream)) != NULL)
-        if (is_leftover(entry->d_name))
-            sweep_one(dir, entry->d_name);
-    closedir(stream);
+    for (size_t i = 0; i < ARRAY_LEN(prefixes); i++)
+        home_sweep(dir, prefixes[i], leftover_remove);
 }

@@ -1,11 +1,5 @@
-/* providers/linux/leftovers.h - directories on their way in (.tmp-TOKEN) and out (.gone-TOKEN) beside the
- * sandboxes, and what remains of them when their owner died.
- *
- * Who works on one holds an exclusive flock(2) on the directory itself; a child that copies or deletes
- * inherits it. So "the lock can be had" means "nobody works on it any more", whatever the token: a sweep
- * needs no journal. Two orders make that free of races. In: the directory is made, then locked, then
- * looked at again, since a sweep can have taken it in between. Out: the directory is locked under its old
- * name, then renamed. */
+/* providers/linux/leftovers.h - what is deleted of a sandbox here, where a guest may have given files to
+ * users of its own; and the directories that a clone is copied in (".tmp-TOKEN"), locked as home.h says. */
 #ifndef PROVIDERS_LINUX_LEFTOVERS_H
 #define PROVIDERS_LINUX_LEFTOVERS_H
 
@@ -17,14 +11,11 @@
  * lock. */
 int leftover_make(int dir, const char *name, struct error *e);
 
-/* Locks the directory FD for its removal; SANDBOX_BUSY when somebody works on it. */
-int leftover_lock(int fd, struct error *e);
-
 /* Removes DIR/NAME and all in it, whatever its modes; a link or a file of that name is unlinked itself. By
  * the owner of its lock. A missing one is success. */
 int leftover_remove(int dir, const char *name, struct error *e);
 
-/* Removes all leftovers in DIR that nobody works on. What cannot be removed stays for the next one. */
+/* What owners that died have left in DIR, beside the sandboxes: home_sweep() of all that is on its way. */
 void leftovers_sweep(int dir);
 
 #endif

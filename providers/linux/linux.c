@@ -9,6 +9,7 @@
 
 #include "core/file.h"
 #include "core/mem.h"
+#include "providers/home.h"
 #include "providers/linux/inspect.h"
 #include "providers/linux/options.h"
 #include "providers/linux/session.h"
@@ -50,18 +51,7 @@ int linux_user_find(struct linux_user *out, struct error *e)
 
 int linux_sandbox_open_dir(struct linux_sandbox *s, struct error *e)
 {
-    if (s->dir >= 0)
-        return 1;
-    if (s->place->root->sandboxes < 0)
-        return 0;
-    s->dir = file_open_dir(s->place->root->sandboxes, s->place->name);
-    if (s->dir >= 0)
-        return 1;
-    if (errno == ENOENT)
-        return 0;
-    if (errno == ENOTDIR || errno == ELOOP)
-        return error_set(e, ERROR_ACTION_FAILED, 0, "'%s' is not a directory", s->path);
-    return error_set_errno(e, ERROR_ACTION_FAILED, errno, "cannot open '%s'", s->path);
+    return home_open(s->place->root, s->place->name, &s->dir, e);
 }
 
 static int linux_open(const struct provider_place *place, void **self, struct error *e)

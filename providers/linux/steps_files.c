@@ -12,6 +12,7 @@
 #include "core/mem.h"
 #include "core/process.h"
 #include "core/text.h"
+#include "providers/home.h"
 #include "providers/linux/leftovers.h"
 #include "providers/linux/linux.h"
 #include "providers/linux/namespace.h"
@@ -203,31 +204,13 @@ static int make_durable(const struct linux_sandbox *s, struct error *e)
 
 /* ---- create ---- */
 
-/* SANDBOX_EXISTS for what somebody put there by hand: the journal knows no such sandbox, so it is not ours to
- * fill. A run before may have made it. */
-static int open_new(struct linux_sandbox *s, const struct step_context *c, struct error *e)
-{
-    bool ran_before = c->resumed || c->attempt > 1 || s->dir >= 0;
-
-    if (mkdirat(sandboxes_of(s), s->place->name, 0700) < 0 && (errno != EEXIST || !ran_before)) {
-        if (errno == EEXIST)
-            return error_set(e, ERROR_SANDBOX_EXISTS, 0, "'%s' exists but is no sandbox: move it away",
-                             s->path);
-        return error_set_errno(e, ERROR_ACTION_FAILED, errno, "cannot make '%s'", s->path);
-    }
-    if (linux_sandbox_open_dir(s, e) < 0)
-        return -1;
-    return fchmod(s->dir, 0700) < 0
-               ? error_set_errno(e, ERROR_ACTION_FAILED, errno, "cannot set the mode of '%s'", s->path)
-               : 0;
-}
-
 static enum step_result create_directories(void *self, struct step_context *c, struct error *e)
 {
     struct linux_sandbox *s = self;
+    bool ran_before = c->resumed || c->attempt > 1 || s->dir >= 0;
 
     leftovers_sweep(sandboxes_of(s));
-    if (open_new(s, c, e) < 0)
+    if (home_make(s->place->root, s->place->name, ran_before, &s->dir, e) < 0)
         return STEP_FAILED;
     return step_of(make_directories(s->dir, e));
 }
@@ -271,9 +254,9 @@ struct clone {
     int64_t free_before;
 };
 
-static void leftover_name(char out[LEFTOVER_NAME_SIZE], const char *prefix, const char *token)
+static void copy_name(char out[LEFTOVER_NAME_SIZE], const char *token)
 {
-    snprintf(out, LEFTOVER_NAME_SIZE, "%s%s", prefix, token);
+    snprintf(out, LEFTOVER_NAME_SIZE, ".tmp-%s", token);
 }
 
 static int64_t free_bytes(int dir)
@@ -339,7 +322,7 @@ static enum step_result clone_copy(void *self, struct step_context *c, struct er
     char name[LEFTOVER_NAME_SIZE];
 
     assert(s->place->source != NULL);
-    leftover_name(name, ".tmp-", c->token);
+    copy_name(name, c->token);
     util_close_fd(&s->dir);
     s->dir = -1;
     leftovers_sweep(sandboxes_of(s));
@@ -363,15 +346,6 @@ static enum step_result clone_identity(void *self, struct step_context *c, struc
     return step_of(make_durable(s, e));
 }
 
-static bool is_published(const struct linux_sandbox *s)
-{
-    struct stat ours, there;
-
-    return fstat(s->dir, &ours) == 0 &&
-           fstatat(sandboxes_of(s), s->place->name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
-           ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
-}
-
 /* Appears whole or not at all. Never over something that is there. */
 static enum step_result clone_publish(void *self, struct step_context *c, struct error *e)
 {
@@ -379,8 +353,9 @@ static enum step_result clone_publish(void *self, struct step_context *c, struct
     int dir = sandboxes_of(s);
     char name[LEFTOVER_NAME_SIZE];
 
-    leftover_name(name, ".tmp-", c->token);
-    if (!is_published(s) && renameat2(dir, name, dir, s->place->name, RENAME_NOREPLACE) < 0) {
+    copy_name(name, c->token);
+    if (!home_is_named(dir, s->place->name, s->dir) &&
+        renameat2(dir, name, dir, s->place->name, RENAME_NOREPLACE) < 0) {
         if (errno == EEXIST)
             error_set(e, ERROR_SANDBOX_EXISTS, 0, "'%s' exists already", s->path);
         else
@@ -400,57 +375,21 @@ const struct step linux_clone_steps[] = {
 
 /* ---- remove ---- */
 
-/* Locks the directory, so that no sweep takes it from us once it has its new name. 1; 0 when there is none,
- * or something that is no directory: that is unlinked, and what it may point to is not ours. */
-static int lock_for_removal(struct linux_sandbox *s, struct error *e)
-{
-    int found = file_open_dir(sandboxes_of(s), s->place->name);
-
-    util_close_fd(&s->dir);
-    s->dir = found;
-    if (found >= 0)
-        return leftover_lock(found, e) < 0 ? -1 : 1;
-    if (errno == EACCES) /* its mode; two who remove it do no harm */
-        return 1;
-    if (errno != ENOTDIR && errno != ELOOP)
-        return errno == ENOENT ? 0
-                               : error_set_errno(e, ERROR_ACTION_FAILED, errno, "cannot open '%s'", s->path);
-    if (unlinkat(sandboxes_of(s), s->place->name, 0) < 0 && errno != ENOENT)
-        return error_set_errno(e, ERROR_ACTION_FAILED, errno, "cannot remove '%s'", s->path);
-    return 0;
-}
-
 static enum step_result remove_set_aside(void *self, struct step_context *c, struct error *e)
 {
     struct linux_sandbox *s = self;
-    int dir = sandboxes_of(s);
-    char name[LEFTOVER_NAME_SIZE];
-    int found;
+    const struct root *root = s->place->root;
 
-    if (session_wait_remains(c->facts, e) < 0)
+    if (session_wait_remains(c->facts, e) < 0 || home_claim(root, s->place->name, &s->dir, e) < 0)
         return STEP_FAILED;
-    found = lock_for_removal(s, e);
-    if (found < 0)
-        return STEP_FAILED;
-    leftover_name(name, ".gone-", c->token);
-    if (found > 0 && renameat(dir, s->place->name, dir, name) < 0) {
-        error_set_errno(e, ERROR_ACTION_FAILED, errno, "cannot rename '%s'", s->path);
-        return STEP_FAILED;
-    }
-    return step_of(file_sync_dir(dir, e));
+    return step_of(home_set_aside(root, s->place->name, c->token, e));
 }
 
-/* Also what an interrupted removal set aside under its own token: the sweep. */
 static enum step_result remove_delete(void *self, struct step_context *c, struct error *e)
 {
     const struct linux_sandbox *s = self;
-    char name[LEFTOVER_NAME_SIZE];
 
-    leftover_name(name, ".gone-", c->token);
-    if (leftover_remove(sandboxes_of(s), name, e) < 0)
-        return STEP_FAILED;
-    leftovers_sweep(sandboxes_of(s));
-    return STEP_DONE;
+    return step_of(home_delete(s->place->root, c->token, leftover_remove, e));
 }
 
 const struct step linux_remove_steps[] = {

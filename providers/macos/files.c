@@ -11,6 +11,7 @@
 
 #include "core/file.h"
 #include "core/hash.h"
+#include "providers/home.h"
 #include "providers/macos/scratch.h"
 
 #define PLACE "providers/macos" /* below the root */
@@ -144,7 +145,7 @@ static int write_new(int home, const char *folder, struct error *e)
 {
     char temp[SCRATCH_NAME_SIZE];
 
-    scratch_sweep(home, ".tmp-");
+    home_sweep(home, ".tmp-", file_remove_tree);
     AUTO_CLOSE int dir = scratch_make(home, ".tmp-", temp, e);
 
     if (dir < 0)

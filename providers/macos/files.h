@@ -15,6 +15,7 @@
 
 #include "core/error.h"
 #include "core/root.h"
+#include "providers/embedded.h"
 
 enum macos_file {
     FILE_PROVIDER_SH,
@@ -25,12 +26,6 @@ enum macos_file {
     MACOS_FILE_COUNT
 };
 
-/* What is embedded in this program; NUL-terminated, size without it. */
-struct embedded {
-    const char *name;
-    const char *bytes;
-    unsigned size;
-};
 extern const struct embedded macos_files[MACOS_FILE_COUNT];
 
 /* Opens providers/macos/ and makes it if it is missing; the root must be open for writing. The descriptor, or

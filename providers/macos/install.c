@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
+#include "providers/home.h"
 #include "providers/macos/files.h"
 #include "providers/macos/host.h"
 #include "providers/macos/inspect.h"
@@ -36,7 +37,7 @@ static void sweep(int home)
     static const char *const prefixes[] = { ".build-", ".gone-", ".tmp-" };
 
     for (size_t i = 0; i < ARRAY_LEN(prefixes); i++)
-        scratch_sweep(home, prefixes[i]);
+        home_sweep(home, prefixes[i], file_remove_tree);
 }
 
 static enum step_result write_files(void *self, struct step_context *c, struct error *e)

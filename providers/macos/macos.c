@@ -16,6 +16,7 @@
 #include "core/lock.h"
 #include "core/mem.h"
 #include "core/text.h"
+#include "providers/home.h"
 #include "providers/macos/files.h"
 #include "providers/macos/inspect.h"
 #include "providers/macos/leases.h"
@@ -43,18 +44,7 @@
 
 int macos_open_dir(struct macos_vm *vm, struct error *e)
 {
-    if (vm->dir >= 0)
-        return 1;
-    if (vm->place->root->sandboxes < 0)
-        return 0;
-    vm->dir = file_open_dir(vm->place->root->sandboxes, vm->place->name);
-    if (vm->dir >= 0)
-        return 1;
-    if (errno == ENOENT)
-        return 0;
-    if (errno == ENOTDIR || errno == ELOOP)
-        return error_set(e, ERROR_ACTION_FAILED, 0, "'%s' is not a directory", vm->path);
-    return error_set_errno(e, ERROR_ACTION_FAILED, errno, "cannot open '%s'", vm->path);
+    return home_open(vm->place->root, vm->place->name, &vm->dir, e);
 }
 
 int macos_open_vm_dir(struct macos_vm *vm, struct error *e)
@@ -76,22 +66,13 @@ int macos_open_vm_dir(struct macos_vm *vm, struct error *e)
 
 int macos_make_dirs(struct macos_vm *vm, const struct step_context *c, struct error *e)
 {
-    int sandboxes = vm->place->root->sandboxes;
-    bool ran_before = c->attempt > 1 || vm->dir >= 0;
+    const struct root *root = vm->place->root;
 
-    if (mkdirat(sandboxes, vm->place->name, 0700) < 0 && (errno != EEXIST || !ran_before)) {
-        if (errno == EEXIST)
-            return error_set(e, ERROR_SANDBOX_EXISTS, 0, "'%s' exists but is no sandbox: move it away",
-                             vm->path);
-        return error_set_errno(e, ERROR_ACTION_FAILED, errno, "cannot make '%s'", vm->path);
-    }
-    if (macos_open_dir(vm, e) <= 0)
-        return error_set(e, ERROR_ACTION_FAILED, 0, "'%s' is gone", vm->path);
-    if (fchmod(vm->dir, 0700) < 0) /* the umask applied to mkdir */
-        return error_set_errno(e, ERROR_ACTION_FAILED, errno, "cannot set the mode of '%s'", vm->path);
+    if (home_make(root, vm->place->name, c->attempt > 1 || vm->dir >= 0, &vm->dir, e) < 0)
+        return -1;
     AUTO_CLOSE int fd = file_make_dir(vm->dir, "vm", 0700, e);
 
-    return fd < 0 ? -1 : file_sync_dir(sandboxes, e);
+    return fd < 0 ? -1 : file_sync_dir(root->sandboxes, e);
 }
 
 char *macos_print_path(const struct macos_vm *vm, const char *below)

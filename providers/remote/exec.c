@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/clock.h"
@@ -21,6 +20,7 @@
 #include "core/file.h"
 #include "core/mem.h"
 #include "core/util.h"
+#include "providers/exec_rules.h"
 #include "providers/remote/channel.h"
 #include "providers/remote/protocol.h"
 #include "providers/remote/pump.h"
@@ -110,36 +110,15 @@ struct execution {
 
 /* --- what is sent --------------------------------------------------------------------------------------- */
 
-/* As the provider contract has it for all providers, also for those that could pass it on. */
-static int check_stream(int fd, int number, struct error *e)
-{
-    static const char *const names[] = { "stdin", "stdout", "stderr" };
-    struct stat st;
-
-    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode))
-        return error_set(e, ERROR_INVALID_ARGS, 0, "%s is a directory, which is not passed on",
-                         names[number]);
-    return 0;
-}
-
-/* -1 for what is closed, or open for the other direction only. */
-static int usable(int fd, int forbidden)
-{
-    int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
-
-    return flags < 0 || (flags & O_ACCMODE) == forbidden ? -1 : fd;
-}
-
 static int choose_streams(struct execution *x, struct error *e)
 {
     const int *streams = x->request->streams;
 
-    for (int i = 0; i < 3; i++)
-        if (check_stream(streams[i], i, e) < 0)
-            return -1;
-    x->stdin_fd = usable(streams[0], O_WRONLY);
-    x->sinks[0].fd = usable(streams[1], O_RDONLY);
-    x->sinks[1].fd = usable(streams[2], O_RDONLY);
+    if (exec_check_streams(x->request, e) < 0)
+        return -1;
+    x->stdin_fd = exec_usable_stream(streams[0], O_WRONLY);
+    x->sinks[0].fd = exec_usable_stream(streams[1], O_RDONLY);
+    x->sinks[1].fd = exec_usable_stream(streams[2], O_RDONLY);
     return 0;
 }
 
@@ -238,9 +217,8 @@ static enum verdict unknown(struct execution *x, const char *what, struct error 
 
 static enum verdict late(const struct execution *x, struct error *e)
 {
-    error_set(e, ERROR_TIMEOUT, 0, "the command took longer than %d.%03d s and was ended",
-              x->request->timeout_ms / 1000, x->request->timeout_ms % 1000);
-    return fail(e, DELIVERY_DELIVERED_UNVERIFIED, RETRY_UNSAFE);
+    exec_set_late(x->request, e);
+    return FAILED;
 }
 
 /* A program that cannot be run has no exit status: 127 could be the program's own. */

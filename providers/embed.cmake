@@ -1,5 +1,6 @@
-# cmake -DOUT=embedded.c -DFILES=a,b,... -P embed.cmake - C data of the files that this build carries, in the order of
-# enum macos_file (files.h). Bytes and no text: a C compiler need not take a string of more than 4095 characters.
+# cmake -DOUT=embedded.c -DHEADER=a/b.h -DARRAY=name[COUNT] -DFILES=a,b,... -P embed.cmake - C data of the files that
+# this build carries: ARRAY, as HEADER declares it, of struct embedded (embedded.h). Bytes and no text: a C compiler
+# need not take a string of more than 4095 characters.
 string(REPLACE "," ";" files "${FILES}")
 set(arrays "")
 set(rows "")
@@ -16,6 +17,6 @@ foreach(path ${files})
   math(EXPR number "${number} + 1")
 endforeach()
 file(WRITE ${OUT}.new
-  "/* Made by providers/macos/embed.cmake. */\n#include \"providers/macos/files.h\"\n\n${arrays}"
-  "const struct embedded macos_files[MACOS_FILE_COUNT] = {\n${rows}};\n")
+  "/* Made by providers/embed.cmake. */\n#include \"${HEADER}\"\n\n${arrays}"
+  "const struct embedded ${ARRAY} = {\n${rows}};\n")
 file(RENAME ${OUT}.new ${OUT})
