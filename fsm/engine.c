@@ -13,11 +13,16 @@
 
 static const struct machine sandboxes; /* the table of fsm/lifecycle.h, at the end */
 
+enum fsm_known engine_find_known(const struct journal_record *r, cannot_be_set_up_fn *cannot_be_set_up)
+{
+    return cannot_be_set_up != NULL && cannot_be_set_up(&r->facts) ? KNOWN_UNFIT : KNOWN_NOTHING;
+}
+
 /* What the record says; what was observed before it is of the past. A journal may be damaged, or written by a
  * newer agent-desktop with more states. */
-static int set_place(struct engine_look *look, struct error *e)
+static int set_place(const struct engine_subject *subject, struct engine_look *look, struct error *e)
 {
-    look->known = KNOWN_NOTHING;
+    look->known = engine_find_known(&look->record, subject->cannot_be_set_up);
     look->message[0] = '\0';
     look->place = fsm_parse_place(look->record.state, look->record.activity);
     look->found = look->place != FSM_MISSING;
@@ -34,20 +39,21 @@ static int commit(const struct engine *engine, const struct engine_subject *subj
 {
     int done = batch_commit(b, engine, subject->name, guard, &look->record, e);
 
-    return done < 0 || set_place(look, e) < 0 ? -1 : done;
+    return done < 0 || set_place(subject, look, e) < 0 ? -1 : done;
 }
 
 /* --- looking ------------------------------------------------------------------------------------------- */
 
-static int read_fold(const struct engine *engine, const char *name, struct engine_look *out, struct error *e)
+static int read_fold(const struct engine *engine, const struct engine_subject *subject,
+                     struct engine_look *out, struct error *e)
 {
-    int found = engine->journal->find(engine->journal_self, name, &out->record, e);
+    int found = engine->journal->find(engine->journal_self, subject->name, &out->record, e);
 
     if (found < 0)
         return -1;
     if (found == 0)
-        journal_record_init(&out->record, name);
-    return set_place(out, e);
+        journal_record_init(&out->record, subject->name);
+    return set_place(subject, out, e);
 }
 
 /* Has the activity outlived its plan's bound? Time since boot compares within one boot only; an activity of
@@ -90,6 +96,14 @@ static const char *default_reason(enum fsm_place place, enum fsm_event event)
     return NULL;
 }
 
+/* OUT holds the general words. */
+static void explain_interruption(const struct engine_subject *subject, const struct facts *facts, char *out,
+                                 size_t room)
+{
+    if (subject->explain_interruption != NULL && subject->self != NULL)
+        subject->explain_interruption(subject->self, facts, out, room);
+}
+
 /* Fills what is proven about a sandbox in PLACE. An activity with a live owner proves nothing: the owner will
  * say. */
 static int observe(const struct engine *engine, const struct engine_subject *subject, int deadline_ms,
@@ -103,15 +117,15 @@ static int observe(const struct engine *engine, const struct engine_subject *sub
 
         if (owned < 0)
             return -1;
-        look->known = is_overdue(engine, plan, &look->record) ? KNOWN_OVERDUE : KNOWN_NOTHING;
+        if (is_overdue(engine, plan, &look->record))
+            look->known = KNOWN_OVERDUE;
         if (owned)
             return 0;
         if (fsm_find_edge(look->place, EV_OWNER_LOST)->verdict == FSM_MOVE) {
             seen->event = EV_OWNER_LOST;
             snprintf(seen->message, sizeof(seen->message), "%s", default_reason(look->place, EV_OWNER_LOST));
-            if (subject->explain_interruption != NULL && look->place != FSM_REMOVING)
-                subject->explain_interruption(subject->self, &look->record.facts, seen->message,
-                                              sizeof(seen->message));
+            if (look->place != FSM_REMOVING)
+                explain_interruption(subject, &look->record.facts, seen->message, sizeof(seen->message));
             return 0;
         }
     }
@@ -152,7 +166,7 @@ static int record_if_unchanged(const struct engine *engine, const struct engine_
 
     if (taken < 0)
         return -1;
-    int r = read_fold(engine, subject->name, look, e);
+    int r = read_fold(engine, subject, look, e);
 
     if (r == 0 && taken == 1 && look->found && look->record.seq == seq && !look->record.damaged)
         r = record_observation(engine, subject, seen, look, e);
@@ -166,7 +180,7 @@ int engine_look(const struct engine *engine, const struct engine_subject *subjec
 {
     struct observation seen;
 
-    if (read_fold(engine, subject->name, out, e) < 0)
+    if (read_fold(engine, subject, out, e) < 0)
         return -1;
     if (subject->self == NULL || out->record.damaged)
         return 0;
@@ -324,7 +338,7 @@ int engine_run(const struct engine *engine, const struct engine_subject *subject
         return refuse(&look->record, o.place, request->event, e); /* it changed since the caller decided */
     int r = operation_run(&o, e);
 
-    return set_place(look, r < 0 ? &unreadable : e) < 0 ? -1 : r;
+    return set_place(subject, look, r < 0 ? &unreadable : e) < 0 ? -1 : r;
 }
 
 /* --- cancelling ---------------------------------------------------------------------------------------- */
@@ -347,7 +361,10 @@ static int fence(const struct engine *engine, const struct engine_subject *subje
     };
     struct batch b = { .count = 0 };
     char op_id[JOURNAL_ID_SIZE], token[JOURNAL_ID_SIZE];
+    char reason[sizeof(look->message)] = "cancelled by sandbox stop";
 
+    if (event == EV_CANCEL) /* what was being made stays half made */
+        explain_interruption(subject, &before.facts, reason, sizeof(reason));
     engine->host->random_id(engine->host_self, op_id);
     engine->host->random_id(engine->host_self, token);
     struct journal_entry *op = batch_add(&b, JOURNAL_OP, subject, before.id, op_id);
@@ -355,8 +372,7 @@ static int fence(const struct engine *engine, const struct engine_subject *subje
     op->command = fsm_operation_name(OPERATION_STOP);
     op->token = token;
     if (edge->verdict == FSM_MOVE)
-        batch_add_move(&b, &sandboxes, subject, before.id, op_id, look->place, event)->reason =
-            "cancelled by sandbox stop";
+        batch_add_move(&b, &sandboxes, subject, before.id, op_id, look->place, event)->reason = reason;
     if (!fsm_is_working(edge->to))
         batch_add_end(&b, subject, before.id, op_id, "OK", NULL);
     int done = commit(engine, subject, &guard, &b, look, e);
@@ -384,7 +400,7 @@ int engine_cancel(const struct engine *engine, const struct engine_subject *subj
     if (taken == 0)
         return error_set(e, ERROR_SANDBOX_BUSY, 0,
                          "the cancelled command on '%s' has ended, but a child of it has not", subject->name);
-    int r = read_fold(engine, subject->name, look, e); /* before the lock was ours, another look had it */
+    int r = read_fold(engine, subject, look, e); /* before the lock was ours, another look had it */
 
     if (r == 0 && fsm_is_working(look->place)) {
         *lock_fd = lock;

@@ -27,10 +27,11 @@ struct engine_subject {
     const char *provider;
     const struct plan *plans; /* FSM_OPERATION_COUNT of them */
     observe_fn *observe;
-    /* Adds to the words about an interrupted create or clone; NULL: nothing to add. */
+    /* Adds to the words about an interrupted or cancelled create or clone; NULL: nothing to add. */
     void (*explain_interruption)(void *self, const struct facts *facts, char *out, size_t room);
     bool stopped_can_change; /* hosted: a stopped one may be resumed elsewhere, so look at it too */
-    void *self;              /* the provider's */
+    cannot_be_set_up_fn *cannot_be_set_up; /* NULL: never */
+    void *self;                            /* the provider's */
 };
 
 struct engine_look {
@@ -40,6 +41,10 @@ struct engine_look {
     enum fsm_known known;
     char message[512]; /* the observation's; "" when there is nothing to add */
 };
+
+/* What a record tells besides its place, before anything is observed. CANNOT_BE_SET_UP: the provider's; NULL.
+ */
+enum fsm_known engine_find_known(const struct journal_record *r, cannot_be_set_up_fn *cannot_be_set_up);
 
 /* The truth about one sandbox, made so: reads the fold, observes without any lock, and when that proves
  * a change takes the op lock (never waiting long), reads again and records it. SUBJECT->self may be NULL

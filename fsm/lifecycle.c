@@ -39,7 +39,7 @@
  *   cloning       sandbox yet and never becomes one without that owner (R-305)
  *   starting      there is a whole sandbox; a guest may live, ready or not. The owner holds the op lock, or
  *                 the session process the run lock; with neither, the next look moves it on
- *   needs_setup   a guest lives, and a person has something to do in it
+ *   needs_setup   a guest lives, and a person has something to do in it; or nobody can (KNOWN_UNFIT)
  *   running       a guest lives and answers; only here is exec allowed
  *   stopping      a guest may still live; the owner ends it
  *   stopped       a whole sandbox, and no guest: so it may be copied
@@ -305,20 +305,28 @@ bool fsm_can_exec(enum fsm_place place)
     return get_place(place)->can_exec;
 }
 
-/* The next command: as things are, and when the activity is overdue. */
-static const struct fsm_next nexts[][KNOWN_COUNT] = {
-    [FSM_MISSING] = { { NEXT_NONE, false }, { NEXT_NONE, false } }, /* it is as it was asked to be */
-    [FSM_INSTALLING] = { { NEXT_STATUS, false }, { NEXT_STATUS, false } },
-    [FSM_CLONING] = { { NEXT_STATUS, false }, { NEXT_STATUS, false } },
-    [FSM_STARTING] = { { NEXT_STATUS, false }, { NEXT_STOP, false } }, /* a stop ends the silent guest ... */
-    [FSM_STOPPING] = { { NEXT_STATUS, false }, { NEXT_STOP, false } }, /* ... and resumes a stop */
-    [FSM_REMOVING] = { { NEXT_STATUS, false }, { NEXT_STATUS, false } },
-    [FSM_NEEDS_SETUP] = { { NEXT_STATUS, true }, { NEXT_STATUS, true } },
-    [FSM_RUNNING] = { { NEXT_NONE, false }, { NEXT_NONE, false } },
-    [FSM_STOPPED] = { { NEXT_START, false }, { NEXT_START, false } },
-    [FSM_BROKEN] = { { NEXT_REMOVE, false }, { NEXT_REMOVE, false } },
+/* The next command, as things are ... */
+static const struct fsm_next nexts[] = {
+    [FSM_MISSING] = { NEXT_NONE, false }, /* it is as it was asked to be */
+    [FSM_INSTALLING] = { NEXT_STATUS, false }, [FSM_CLONING] = { NEXT_STATUS, false },
+    [FSM_STARTING] = { NEXT_STATUS, false },   [FSM_STOPPING] = { NEXT_STATUS, false },
+    [FSM_REMOVING] = { NEXT_STATUS, false },   [FSM_NEEDS_SETUP] = { NEXT_STATUS, true },
+    [FSM_RUNNING] = { NEXT_NONE, false },      [FSM_STOPPED] = { NEXT_START, false },
+    [FSM_BROKEN] = { NEXT_REMOVE, false },
 };
 _Static_assert(ARRAY_LEN(nexts) == FSM_PLACE_COUNT, "each place has its next");
+
+/* ... and where something else is known that changes it. */
+static const struct turn {
+    enum fsm_place place;
+    enum fsm_known known;
+    struct fsm_next next;
+} turns[] = {
+    { FSM_STARTING, KNOWN_OVERDUE, { NEXT_STOP, false } },  /* a stop ends the silent guest ... */
+    { FSM_STOPPING, KNOWN_OVERDUE, { NEXT_STOP, false } },  /* ... and resumes a stop */
+    { FSM_NEEDS_SETUP, KNOWN_UNFIT, { NEXT_STOP, false } }, /* its start would lead back here: so it ... */
+    { FSM_STOPPED, KNOWN_UNFIT, { NEXT_REMOVE, false } },   /* ... is removed */
+};
 
 /* After a refusal the way out is the place's own next, but for these; the first that fits counts. Place or
  * event none: any, exec included, which is no event. */
@@ -347,10 +355,14 @@ _Static_assert(ARRAY_LEN(verbs) == FSM_NEXT_COUNT, "each next command has a verb
 struct fsm_next fsm_find_next(enum fsm_place place, enum fsm_known known)
 {
     assert(place < FSM_PLACE_COUNT && known < KNOWN_COUNT);
-    return nexts[place][known];
+    for (size_t i = 0; i < ARRAY_LEN(turns); i++) {
+        if (turns[i].place == place && turns[i].known == known)
+            return turns[i].next;
+    }
+    return nexts[place];
 }
 
-struct fsm_next fsm_find_next_after_refusal(enum fsm_place place, enum fsm_event event)
+struct fsm_next fsm_find_next_after_refusal(enum fsm_place place, enum fsm_known known, enum fsm_event event)
 {
     for (size_t i = 0; i < ARRAY_LEN(detours); i++) {
         const struct detour *d = &detours[i];
@@ -358,7 +370,7 @@ struct fsm_next fsm_find_next_after_refusal(enum fsm_place place, enum fsm_event
         if ((d->event == event || d->event == EV_NONE) && (d->place == place || d->place == FSM_NONE))
             return (struct fsm_next){ d->command, false };
     }
-    return fsm_find_next(place, KNOWN_NOTHING);
+    return fsm_find_next(place, known);
 }
 
 const char *fsm_next_verb(enum fsm_next_command command)

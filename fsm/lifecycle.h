@@ -94,6 +94,7 @@ struct fsm_next {
 enum fsm_known {
     KNOWN_NOTHING = 0,
     KNOWN_OVERDUE, /* the activity has no owner that works, and outlived its bound */
+    KNOWN_UNFIT,   /* it lacks a setup that nobody can give: all that helps is to remove it */
     KNOWN_COUNT
 };
 
@@ -101,7 +102,7 @@ struct fsm_next fsm_find_next(enum fsm_place place, enum fsm_known known);
 
 /* After EVENT was refused in PLACE (EV_NONE: an exec, or a look at what is not there): the way out. NEXT_NONE
  * when there is none. */
-struct fsm_next fsm_find_next_after_refusal(enum fsm_place place, enum fsm_event event);
+struct fsm_next fsm_find_next_after_refusal(enum fsm_place place, enum fsm_known known, enum fsm_event event);
 
 const char *fsm_next_verb(enum fsm_next_command command); /* "start"; NULL for none and the host's fix */
 

@@ -68,4 +68,8 @@ struct observation {
 typedef int observe_fn(void *self, const struct facts *facts, int deadline_ms, struct observation *out,
                        struct error *e);
 
+/* What is recorded tells that nobody can give it the setup that it lacks. Stays true while it is stopped: its
+ * start would change nothing. */
+typedef bool cannot_be_set_up_fn(const struct facts *facts);
+
 #endif

@@ -46,7 +46,7 @@ _agent_desktop() {
       candidates=$(command agent-desktop sandbox --help | sed -nE 's/^  sandbox ([a-z]+) .*/\1/p')
       ;;
     *:sandbox:--set)
-      candidates=$(_agent_desktop_help '^  [a-z]+=' sandbox "${before[1]}")
+      candidates=$(_agent_desktop_help '^  [a-z]+[=.]' sandbox "${before[1]}")
       compopt -o nospace
       ;;
     *:sandbox:--provider) candidates=$(_agent_desktop_providers) ;;

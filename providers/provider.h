@@ -24,6 +24,9 @@ struct provider_option {
     /* Checks VALUE and writes what is recorded (at most FACT_VALUE_SIZE). NULL: any text. On failure
      * INVALID_ARGS with a message that names the accepted values. */
     int (*check)(const char *value, char out[FACT_VALUE_SIZE], struct error *e);
+    /* May be a secret, or longer than a fact: goes to provider_place.unrecorded alone, and the journal gets
+     * the key. CHECK's OUT is then not used, and its message does not tell the value. */
+    bool unrecorded;
 };
 
 struct provider_host_report {
@@ -40,6 +43,8 @@ struct provider_place {
     const char *source;               /* clone: the source's name, else NULL */
     const struct facts *source_facts; /* and what is recorded of it */
     int op_lock; /* the op lock during an operation, else -1: children that change things inherit it */
+    char *const *unrecorded; /* create, clone: "KEY=VALUE" of such options, NULL-terminated; NULL: none */
+    void *view;              /* of view_open(), for observe(); NULL: none */
 };
 
 enum exec_delivery { EXEC_NOT_SENT, EXEC_SENT, EXEC_FINISHED };
@@ -75,20 +80,23 @@ struct provider_ops {
     const struct provider_option *create_options; /* end with a keyless row; never NULL */
     const char *needed; /* the --set that a first create cannot do without: "ipsw=latest"; NULL: none */
     const struct provider_option *start_options;
-    bool can_window;         /* start --window */
-    bool can_clone;          /* --set from=SANDBOX */
+    bool can_window;     /* start --window */
+    bool can_clone;      /* --set from=SANDBOX */
+    bool limits_running; /* only so many run at once: where a start meets LIMIT_REACHED, another one's stop
+                            helps */
     bool stopped_can_change; /* hosted: others may start or remove it, so a stopped one is observed too */
 
     /* A handle for one sandbox; cheap, changes nothing. The caller ends it with close(). */
     int (*open)(const struct provider_place *place, void **self, struct error *e);
     void (*close)(void *self); /* NULL is fine */
 
-    /* Checks the options as a whole before anything is done; INVALID_ARGS. FACTS has "set.KEY" for
-     * each; defaults may be added. NULL: nothing to check. */
+    /* Checks the options as a whole before anything is done; INVALID_ARGS, or AUTH_FAILED where the
+     * credentials are not for what they name. FACTS has "set.KEY" for each; defaults may be added. NULL:
+     * nothing to check. */
     int (*check_create)(void *self, struct facts *facts, struct error *e);
 
-    /* Checks the stopped source of a clone, as place->source and source_facts tell it; INVALID_STATE. NULL:
-     * nothing to check. */
+    /* Checks the stopped source of a clone, as place->source and source_facts tell it. INVALID_STATE: a start
+     * of the source is the way to make it fit; INVALID_ARGS: nothing does. NULL: nothing to check. */
     int (*check_clone)(void *self, struct error *e);
 
     /* OPERATION_INSTALL is the provider's own (R-202): its steps' handle is a const struct provider_place *
@@ -96,8 +104,19 @@ struct provider_ops {
     struct plan plan[FSM_OPERATION_COUNT];
     observe_fn *observe;
 
-    /* What an interrupted create or clone has left, in a clause for a person: "its creation was interrupted
-     * after 4.1 of 18.3 GB were downloaded". OUT holds the general words before. NULL: nothing to add. */
+    /* One look at many: what the service has, asked for once, before COUNT sandboxes are observed side by
+     * side by handles whose place has *VIEW; NULL when it is not worth while. NULL slots: each is looked at
+     * by itself. */
+    int (*view_open)(const struct root *root, size_t count, int deadline_ms, void **view, struct error *e);
+    void (*view_close)(void *view);
+
+    /* A needs_setup, recorded in FACTS, that no person can end: all that helps is to stop and remove it.
+     * NULL: never. */
+    cannot_be_set_up_fn *cannot_be_set_up;
+
+    /* Adds to the general words in OUT ("its creation was interrupted", "cancelled by sandbox stop") how far
+     * a create or clone came, or what it has left: " after 4.1 of 18.3 GB were downloaded". NULL: nothing to
+     * add. */
     void (*explain_interruption)(void *self, const struct facts *facts, char *out, size_t room);
 
     /* Runs a command inside and waits for its end. 0 when the command ended by itself or by the caller's

@@ -5,7 +5,8 @@
  *
  *   worker    gives create, start, stop and rm without end, in any order; two of them
  *   judge     looks without end, and may so declare an owner dead; two of them
- *   follower  at any moment, whatever the dead have left, one person is alone and follows `next`
+ *   follower  at any moment, whatever the dead have left, one person is alone and follows `next`; in some lives
+ *             the setup that is asked for cannot be given
  *   chaos     the guest boots, dies, loses or gets its setup
  *
  * Two abstractions keep the model finite without a bound on the number of commands. A token, 64 random bits
@@ -97,35 +98,39 @@ hidden byte edges[187] = {
 #define REFUSED(p, e) (EDGE(p, e) == NONE)
 #define MOVES(p, e)   (EDGE(p, e) != NONE && EDGE(p, e) != p)
 
-/* The command that helps next: as it is, and overdue. */
-hidden byte nexts[22] = {
-    NEXT_NONE, NEXT_NONE, /* NONE */
-    NEXT_NONE, NEXT_NONE, /* MISSING */
-    NEXT_STATUS, NEXT_STATUS, /* INSTALLING */
-    NEXT_STATUS, NEXT_STATUS, /* CLONING */
-    NEXT_STATUS, NEXT_STOP, /* STARTING */
-    NEXT_STATUS, NEXT_STOP, /* STOPPING */
-    NEXT_STATUS, NEXT_STATUS, /* REMOVING */
-    NEXT_STATUS, NEXT_STATUS, /* NEEDS_SETUP */
-    NEXT_NONE, NEXT_NONE, /* RUNNING */
-    NEXT_START, NEXT_START, /* STOPPED */
-    NEXT_RM, NEXT_RM /* BROKEN */
+/* The command that helps next, by what is known besides the place. */
+#define KNOWN_NOTHING 0
+#define KNOWN_OVERDUE 1
+#define KNOWN_UNFIT 2
+#define KNOWNS 3
+hidden byte nexts[33] = {
+    NEXT_NONE, NEXT_NONE, NEXT_NONE, /* NONE */
+    NEXT_NONE, NEXT_NONE, NEXT_NONE, /* MISSING */
+    NEXT_STATUS, NEXT_STATUS, NEXT_STATUS, /* INSTALLING */
+    NEXT_STATUS, NEXT_STATUS, NEXT_STATUS, /* CLONING */
+    NEXT_STATUS, NEXT_STOP, NEXT_STATUS, /* STARTING */
+    NEXT_STATUS, NEXT_STOP, NEXT_STATUS, /* STOPPING */
+    NEXT_STATUS, NEXT_STATUS, NEXT_STATUS, /* REMOVING */
+    NEXT_STATUS, NEXT_STATUS, NEXT_STOP, /* NEEDS_SETUP */
+    NEXT_NONE, NEXT_NONE, NEXT_NONE, /* RUNNING */
+    NEXT_START, NEXT_START, NEXT_RM, /* STOPPED */
+    NEXT_RM, NEXT_RM, NEXT_RM /* BROKEN */
 };
-hidden byte persons[22] = {
-    0, 0, /* NONE */
-    0, 0, /* MISSING */
-    0, 0, /* INSTALLING */
-    0, 0, /* CLONING */
-    0, 0, /* STARTING */
-    0, 0, /* STOPPING */
-    0, 0, /* REMOVING */
-    1, 1, /* NEEDS_SETUP */
-    0, 0, /* RUNNING */
-    0, 0, /* STOPPED */
-    0, 0 /* BROKEN */
+hidden byte persons[33] = {
+    0, 0, 0, /* NONE */
+    0, 0, 0, /* MISSING */
+    0, 0, 0, /* INSTALLING */
+    0, 0, 0, /* CLONING */
+    0, 0, 0, /* STARTING */
+    0, 0, 0, /* STOPPING */
+    0, 0, 0, /* REMOVING */
+    1, 1, 0, /* NEEDS_SETUP */
+    0, 0, 0, /* RUNNING */
+    0, 0, 0, /* STOPPED */
+    0, 0, 0 /* BROKEN */
 };
-#define NEXT(p, overdue)         nexts[(p) * 2 + (overdue)]
-#define NEEDS_PERSON(p, overdue) persons[(p) * 2 + (overdue)]
+#define NEXT(p, known)         nexts[(p) * KNOWNS + (known)]
+#define NEEDS_PERSON(p, known) persons[(p) * KNOWNS + (known)]
 
 /* --- the world --------------------------------------------------------------------------------------- */
 
@@ -147,6 +152,7 @@ byte victim[2] = NOBODY; /* whom a worker is about to end: pid and start time, s
 byte guest = G_GONE;
 bool files;              /* the sandbox's directory has something in it */
 bool calm;               /* only the follower acts, and work no longer fails */
+bool unfit;              /* what the guest's setup lacks, nobody can give: told from then on */
 
 #ifdef NO_LOCK
 #define FREE true
@@ -460,14 +466,16 @@ over:
     skip
 }
 
-#define RESTING(p)   (p == RUNNING || p == STOPPED || p == MISSING || NEEDS_PERSON(p, WORKING(p)))
+/* What nobody works on is overdue in the end. A stopped one that is unfit has been stopped to be removed. */
+#define KNOWN(p)     (WORKING(p) -> KNOWN_OVERDUE : (unfit -> KNOWN_UNFIT : KNOWN_NOTHING))
+#define RESTING(p)   (p == RUNNING || (p == STOPPED && !unfit) || p == MISSING || NEEDS_PERSON(p, KNOWN(p)))
 #define COMMANDS_MAX 2 /* of a follower, before it rests */
 
 active proctype follower()
 {
     byte ev, saw, job, commands;
 
-    atomic { busy == 0 && killed == 0 -> calm = true };
+    atomic { busy == 0 && killed == 0 -> calm = true; if :: unfit = true :: skip fi };
     do
     :: if
         :: atomic { WORTH_A_LOOK -> begin_look(_pid) }; look(_pid)
@@ -475,7 +483,7 @@ active proctype follower()
         fi;
         atomic {
             if :: RESTING(place) -> break :: else fi;
-            ev = NEXT(place, WORKING(place)); /* what nobody works on is overdue in the end */
+            ev = NEXT(place, KNOWN(place));
             plan[_pid] = (ev == NEXT_STOP -> EV_STOP : (ev == NEXT_RM -> EV_REMOVE : EV_NONE));
             assert(plan[_pid] != EV_NONE && !REFUSED(place, plan[_pid]));
             ev = EV_NONE;
@@ -495,7 +503,7 @@ active proctype chaos()
 end:
     do
     :: atomic { guest != G_GONE -> guest = G_GONE }
-    :: atomic { guest == G_SILENT || guest == G_SETUP -> guest = G_READY }
+    :: atomic { guest == G_SILENT || (guest == G_SETUP && !unfit) -> guest = G_READY }
     :: atomic { guest == G_SILENT || guest == G_READY -> guest = G_SETUP }
     od
 }

@@ -38,8 +38,14 @@ static int check_net(const char *value, char out[FACT_VALUE_SIZE], struct error 
 }
 
 const struct provider_option linux_create_options[] = {
-    { "screen", "WIDTHxHEIGHT", "size of the desktop (default 1280x800)", check_screen },
-    { "net", "host|none", "the host's network, or only a loopback of its own (default host)", check_net },
+    { .key = "screen",
+      .value = "WIDTHxHEIGHT",
+      .help = "size of the desktop (default 1280x800)",
+      .check = check_screen },
+    { .key = "net",
+      .value = "host|none",
+      .help = "the host's network, or only a loopback of its own (default host)",
+      .check = check_net },
     { 0 },
 };
 

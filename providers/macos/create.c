@@ -406,19 +406,21 @@ void macos_explain_interruption(void *self, const struct facts *facts, char *out
     struct progress progress = { .percent = -1, .total_bytes = -1 };
     struct stat st;
     char done[METER_SIZE], total[METER_SIZE];
+    size_t said = strlen(out);
 
     if (facts_get(facts, "set.from") != NULL || macos_open_dir(vm, &ignored) != 1)
         return;
+    out += said;
+    room -= said;
     (void)progress_read(vm->place->root, vm->place->name, &progress);
     if (has_file(vm->dir, "vm/" MACOS_DISK, &st) && progress.percent >= 0) {
-        snprintf(out, room, "its creation was interrupted when %d %% of macOS were installed",
-                 (int)progress.percent);
+        snprintf(out, room, " when %d %% of macOS were installed", (int)progress.percent);
     } else if (has_file(vm->dir, "vm/" MACOS_DISK, &st)) {
-        snprintf(out, room, "its creation was interrupted while macOS was being installed");
+        snprintf(out, room, " while macOS was being installed");
     } else if (has_file(vm->dir, IMAGE, &st)) {
         meter_print_size(done, st.st_size);
         meter_print_size(total, progress.total_bytes);
-        snprintf(out, room, "its creation was interrupted after %s%s%s were downloaded", done,
-                 progress.total_bytes > 0 ? " of " : "", progress.total_bytes > 0 ? total : "");
+        snprintf(out, room, " after %s%s%s were downloaded", done, progress.total_bytes > 0 ? " of " : "",
+                 progress.total_bytes > 0 ? total : "");
     }
 }

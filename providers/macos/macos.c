@@ -385,6 +385,7 @@ const struct provider_ops macos_ops = {
     .start_options = macos_start_options,
     .can_window = true,
     .can_clone = true,
+    .limits_running = true,
     .open = macos_open,
     .close = macos_close,
     .check_create = macos_check_create,

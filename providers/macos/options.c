@@ -81,14 +81,22 @@ static int check_title(const char *value, char out[FACT_VALUE_SIZE], struct erro
 }
 
 const struct provider_option macos_create_options[] = {
-    { "ipsw", "latest|PATH", "install macOS from Apple's newest image for this Mac, or from this file",
-      check_ipsw },
-    { "user", "NAME", "the guest's account, with ipsw (default: your user name)", check_user },
+    { .key = "ipsw",
+      .value = "latest|PATH",
+      .help = "install macOS from Apple's newest image for this Mac, or from this file",
+      .check = check_ipsw },
+    { .key = "user",
+      .value = "NAME",
+      .help = "the guest's account, with ipsw (default: your user name)",
+      .check = check_user },
     { 0 },
 };
 
 const struct provider_option macos_start_options[] = {
-    { "title", "TEXT", "the window's title (default: the sandbox's name)", check_title },
+    { .key = "title",
+      .value = "TEXT",
+      .help = "the window's title (default: the sandbox's name)",
+      .check = check_title },
     { 0 },
 };
 

@@ -19,6 +19,7 @@ struct fake_guest { /* what the world is like */
     bool files;
     bool session;
     bool ready;
+    bool unfit;          /* its desktop is not there, and nobody can install one */
     int again;           /* steps that ask to come back so many times first */
     const char *failing; /* the step that fails */
     bool lost;           /* and says that nothing is left */
@@ -78,9 +79,11 @@ static enum step_result desktop(void *self, struct step_context *c, struct error
     struct fake_guest *g = self;
     enum step_result r = finish(g, "desktop", c, e);
 
-    g->ready = r == STEP_DONE;
+    g->ready = r == STEP_DONE && !g->unfit;
     g->session = g->session && r != STEP_FAILED;
-    c->outcome = r == STEP_FAILED ? c->outcome : EV_GUEST_READY;
+    c->outcome = r == STEP_FAILED ? c->outcome : g->unfit ? EV_SETUP_REQUIRED : EV_GUEST_READY;
+    if (g->unfit)
+        facts_set(c->outputs, "desktop", "missing");
     c->note = "all is well";
     return r;
 }
@@ -121,6 +124,11 @@ static int fake_observe(void *self, const struct facts *facts, int deadline_ms, 
     out->alive = g->session;
     out->event = !g->session ? EV_GUEST_GONE : g->ready ? EV_GUEST_READY : EV_NONE;
     return 0;
+}
+
+static bool cannot_be_set_up(const struct facts *facts)
+{
+    return facts_get(facts, "desktop") != NULL;
 }
 
 static void explain(void *self, const struct facts *facts, char *out, size_t room)
@@ -706,7 +714,11 @@ static void test_engine__cancel_fences_and_ends_the_owner(void **state)
         int which;
         enum fsm_place during, after;
         int work_left;
-    } cases[] = { { CREATE, FSM_INSTALLING, FSM_BROKEN, 0 }, { START, FSM_STARTING, FSM_STOPPING, 1 } };
+        const char *reason;
+    } cases[] = {
+        { CREATE, FSM_INSTALLING, FSM_BROKEN, 0, "cancelled by sandbox stop after 4 of 18 GB" },
+        { START, FSM_STARTING, FSM_STOPPING, 1, "cancelled by sandbox stop" },
+    };
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -723,9 +735,11 @@ static void test_engine__cancel_fences_and_ends_the_owner(void **state)
         command(&w, cases[i].which, &l, &interrupted);
         w.journal.fail_at = 0;
         w.host.op_held_by_other = true;
+        w.guest.left = " after 4 of 18 GB";
         assert_int_equal(look(&w, &l), cases[i].during);
         assert_int_equal(engine_decide(&w.engine, &w.subject, &l, EV_STOP, &e), 1);
         assert_int_equal(engine_cancel(&w.engine, &w.subject, &l, &lock, &e), cases[i].work_left);
+        assert_string_equal(l.record.reason, cases[i].reason);
         assert_true(w.host.ended_owner);
         assert_int_equal(l.place, cases[i].after);
         if (cases[i].work_left) {
@@ -796,6 +810,45 @@ static void test_engine__an_overdue_start_is_known_as_such(void **state)
     assert_int_equal(l.known, KNOWN_OVERDUE);
     assert_int_equal(fsm_find_next(l.place, l.known).command, NEXT_STOP);
     assert_int_equal(must(&w, STOP), FSM_STOPPED);
+}
+
+/* R-308: recorded once, it holds for the rest of its life; only an activity that is overdue comes before it.
+ */
+static void test_engine__what_cannot_be_set_up_is_known_until_it_is_removed(void **state)
+{
+    struct world w;
+    struct engine_look l;
+    struct error e = { 0 };
+
+    (void)state;
+    world_init(&w);
+    w.subject.cannot_be_set_up = cannot_be_set_up;
+    w.guest.unfit = true;
+    must(&w, CREATE);
+    assert_int_equal(look(&w, &l), FSM_STOPPED);
+    assert_int_equal(l.known, KNOWN_NOTHING);
+    assert_int_equal(command(&w, START, &l, &e), 1);
+    assert_int_equal(l.place, FSM_NEEDS_SETUP);
+    assert_int_equal(l.known, KNOWN_UNFIT); /* the answer of the start itself */
+    assert_int_equal(look(&w, &l), FSM_NEEDS_SETUP);
+    assert_int_equal(l.known, KNOWN_UNFIT);
+
+    w.journal.fail_at = w.journal.calls + 2; /* the stopper dies */
+    assert_int_equal(command(&w, STOP, &l, &e), -1);
+    w.journal.fail_at = 0;
+    w.guest.session = true;
+    fake_host_ops.sleep_ms(&w.host, 18000);
+    assert_int_equal(look(&w, &l), FSM_STOPPING);
+    assert_int_equal(l.known, KNOWN_OVERDUE);
+
+    e = (struct error){ 0 };
+    assert_int_equal(command(&w, STOP, &l, &e), 1);
+    assert_int_equal(l.place, FSM_STOPPED);
+    assert_int_equal(l.known, KNOWN_UNFIT);
+    assert_int_equal(fsm_find_next(l.place, l.known).command, NEXT_REMOVE);
+    assert_int_equal(command(&w, REMOVE, &l, &e), 1);
+    assert_int_equal(l.place, FSM_MISSING);
+    assert_int_equal(l.known, KNOWN_NOTHING);
 }
 
 static void test_engine__an_abandoned_stop_is_resumed_by_stop(void **state)
@@ -895,6 +948,7 @@ int main(void)
         cmocka_unit_test(test_engine__cancel_fences_and_ends_the_owner),
         cmocka_unit_test(test_engine__a_cancel_finds_that_another_look_has_ended_it),
         cmocka_unit_test(test_engine__an_overdue_start_is_known_as_such),
+        cmocka_unit_test(test_engine__what_cannot_be_set_up_is_known_until_it_is_removed),
         cmocka_unit_test(test_engine__an_abandoned_stop_is_resumed_by_stop),
         cmocka_unit_test(test_engine__a_race_has_one_winner),
         cmocka_unit_test(test_engine__running_asks_the_table_again),

@@ -194,19 +194,19 @@ static void test_lifecycle__next_is_what_helps_in_each_place(void **state)
 {
     static const struct {
         enum fsm_place place;
-        enum fsm_next_command next, overdue;
-        bool needs_person;
+        enum fsm_next_command next, overdue, unfit;
+        bool needs_person; /* not where it is unfit */
     } rows[] = {
-        { FSM_MISSING, NEXT_NONE, NEXT_NONE, false },
-        { FSM_INSTALLING, NEXT_STATUS, NEXT_STATUS, false },
-        { FSM_CLONING, NEXT_STATUS, NEXT_STATUS, false },
-        { FSM_STARTING, NEXT_STATUS, NEXT_STOP, false },
-        { FSM_STOPPING, NEXT_STATUS, NEXT_STOP, false },
-        { FSM_REMOVING, NEXT_STATUS, NEXT_STATUS, false },
-        { FSM_NEEDS_SETUP, NEXT_STATUS, NEXT_STATUS, true },
-        { FSM_RUNNING, NEXT_NONE, NEXT_NONE, false },
-        { FSM_STOPPED, NEXT_START, NEXT_START, false },
-        { FSM_BROKEN, NEXT_REMOVE, NEXT_REMOVE, false },
+        { FSM_MISSING, NEXT_NONE, NEXT_NONE, NEXT_NONE, false },
+        { FSM_INSTALLING, NEXT_STATUS, NEXT_STATUS, NEXT_STATUS, false },
+        { FSM_CLONING, NEXT_STATUS, NEXT_STATUS, NEXT_STATUS, false },
+        { FSM_STARTING, NEXT_STATUS, NEXT_STOP, NEXT_STATUS, false },
+        { FSM_STOPPING, NEXT_STATUS, NEXT_STOP, NEXT_STATUS, false },
+        { FSM_REMOVING, NEXT_STATUS, NEXT_STATUS, NEXT_STATUS, false },
+        { FSM_NEEDS_SETUP, NEXT_STATUS, NEXT_STATUS, NEXT_STOP, true },
+        { FSM_RUNNING, NEXT_NONE, NEXT_NONE, NEXT_NONE, false },
+        { FSM_STOPPED, NEXT_START, NEXT_START, NEXT_REMOVE, false },
+        { FSM_BROKEN, NEXT_REMOVE, NEXT_REMOVE, NEXT_REMOVE, false },
     };
 
     (void)state;
@@ -214,6 +214,7 @@ static void test_lifecycle__next_is_what_helps_in_each_place(void **state)
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
         check_next(fsm_find_next(rows[i].place, KNOWN_NOTHING), rows[i].next, rows[i].needs_person);
         check_next(fsm_find_next(rows[i].place, KNOWN_OVERDUE), rows[i].overdue, rows[i].needs_person);
+        check_next(fsm_find_next(rows[i].place, KNOWN_UNFIT), rows[i].unfit, false);
     }
 }
 
@@ -240,10 +241,21 @@ static void test_lifecycle__a_refusal_shows_the_way_out(void **state)
 
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-        check_next(fsm_find_next_after_refusal(rows[i].place, rows[i].event), rows[i].command, false);
+        check_next(fsm_find_next_after_refusal(rows[i].place, KNOWN_NOTHING, rows[i].event), rows[i].command,
+                   false);
         if (rows[i].event != EV_NONE)
             assert_int_equal(fsm_find_edge(rows[i].place, rows[i].event)->verdict, FSM_REFUSE);
     }
+}
+
+/* A start would only lead back to where the command was refused. */
+static void test_lifecycle__a_refusal_of_what_cannot_be_set_up_leads_to_its_removal(void **state)
+{
+    (void)state;
+    check_next(fsm_find_next_after_refusal(FSM_NEEDS_SETUP, KNOWN_UNFIT, EV_NONE), NEXT_STOP, false);
+    check_next(fsm_find_next_after_refusal(FSM_NEEDS_SETUP, KNOWN_UNFIT, EV_REMOVE), NEXT_STOP, false);
+    check_next(fsm_find_next_after_refusal(FSM_STOPPED, KNOWN_UNFIT, EV_NONE), NEXT_REMOVE, false);
+    check_next(fsm_find_next_after_refusal(FSM_STOPPED, KNOWN_UNFIT, EV_CREATE), NEXT_NONE, false);
 }
 
 static enum fsm_event event_of(enum fsm_next_command command)
@@ -265,11 +277,13 @@ static void test_lifecycle__no_next_is_refused_itself(void **state)
         for (enum fsm_event e = EV_NONE; e <= EV_CANCEL; e++) {
             if (e != EV_NONE && fsm_find_edge(p, e)->verdict != FSM_REFUSE)
                 continue;
-            enum fsm_event next = event_of(fsm_find_next_after_refusal(p, e).command);
+            for (enum fsm_known k = KNOWN_NOTHING; k < KNOWN_COUNT; k++) {
+                enum fsm_event next = event_of(fsm_find_next_after_refusal(p, k, e).command);
 
-            /* a stop is tried as a cancel where it is refused */
-            assert_true(next == EV_NONE || fsm_find_edge(p, next)->verdict != FSM_REFUSE ||
-                        (next == EV_STOP && fsm_find_edge(p, EV_CANCEL)->verdict == FSM_MOVE));
+                /* a stop is tried as a cancel where it is refused */
+                assert_true(next == EV_NONE || fsm_find_edge(p, next)->verdict != FSM_REFUSE ||
+                            (next == EV_STOP && fsm_find_edge(p, EV_CANCEL)->verdict == FSM_MOVE));
+            }
         }
     }
 }
@@ -289,17 +303,18 @@ static void test_lifecycle__verbs_are_the_words_of_the_command_line(void **state
 
 /* --- an exhaustive search ----------------------------------------------------------------------- */
 
-/* Somebody at PLACE, knowing KNOWN, runs `next`, and the world answers in each way that it can. A step is
- * *progress* when the command did its work, or a look saw how things are (which includes that time passed:
- * overdue). It is a *setback* when the work failed or was interrupted. Proven below: progress alone never
- * comes back to where it was and never ends but in a resting place; a setback leads only to where the same
- * holds. So whoever follows `next` rests as soon as setbacks end. */
+/* Somebody at PLACE, knowing what a node says, runs `next`, and the world answers in each way that it can. A
+ * step is *progress* when the command did its work, or a look saw how things are (which includes that time
+ * passed: overdue). It is a *setback* when the work failed or was interrupted. Proven below: progress alone
+ * never comes back to where it was and never ends but in a resting place; a setback leads only to where the
+ * same holds. So whoever follows `next` rests as soon as setbacks end. */
 struct node {
     enum fsm_place place;
-    enum fsm_known known;
+    bool overdue;
+    bool unfit; /* the setup that it lacks cannot be given: for the rest of its life */
 };
 
-#define NODE_COUNT (FSM_PLACE_COUNT * KNOWN_COUNT)
+#define NODE_COUNT (FSM_PLACE_COUNT * 4)
 
 struct graph {
     bool seen[NODE_COUNT];
@@ -310,7 +325,17 @@ struct graph {
 
 static size_t index_of(struct node n)
 {
-    return (size_t)n.place * KNOWN_COUNT + (size_t)n.known;
+    return (size_t)n.place * 4 + (n.overdue ? 2 : 0) + (n.unfit ? 1 : 0);
+}
+
+static struct node node_of(size_t index)
+{
+    return (struct node){ (enum fsm_place)(index / 4), index % 4 >= 2, index % 2 == 1 };
+}
+
+static struct fsm_next next_of(struct node n)
+{
+    return fsm_find_next(n.place, n.overdue ? KNOWN_OVERDUE : n.unfit ? KNOWN_UNFIT : KNOWN_NOTHING);
 }
 
 static void reach(struct graph *g, struct node n)
@@ -327,10 +352,11 @@ static void add_progress(struct graph *g, struct node from, struct node to)
     reach(g, to);
 }
 
+/* A stopped one that can be used no more has been stopped to be removed: it is no place to rest at. */
 static bool is_resting(struct node n)
 {
-    return n.place == FSM_RUNNING || n.place == FSM_STOPPED || n.place == FSM_MISSING ||
-           fsm_find_next(n.place, n.known).needs_person;
+    return n.place == FSM_RUNNING || (n.place == FSM_STOPPED && !n.unfit) || n.place == FSM_MISSING ||
+           next_of(n).needs_person;
 }
 
 /* How the owner of an activity may end it well: ends with EV_NONE. */
@@ -342,12 +368,26 @@ static const enum fsm_event successes[FSM_PLACE_COUNT][4] = {
     [FSM_REMOVING] = { EV_DONE },
 };
 
-static struct node after(enum fsm_place place, enum fsm_event event)
+/* Where EVENT leads from WORK; a removed one takes with it what was known. */
+static struct node after(struct node n, enum fsm_place work, enum fsm_event event)
 {
-    const struct fsm_edge *edge = fsm_find_edge(place, event);
+    const struct fsm_edge *edge = fsm_find_edge(work, event);
 
-    assert_int_equal(edge->verdict, FSM_MOVE);
-    return (struct node){ edge->to, KNOWN_NOTHING };
+    assert_int_not_equal(edge->verdict, FSM_REFUSE);
+    return (struct node){ edge->to, false, n.unfit && edge->to != FSM_MISSING };
+}
+
+/* FROM sees EVENT happen in WORK. A guest that cannot be set up is never ready; one that is to be set up may
+ * turn out to be such a guest. */
+static void see(struct graph *g, struct node from, enum fsm_place work, enum fsm_event event)
+{
+    struct node to = after(from, work, event);
+
+    if (event == EV_GUEST_READY && from.unfit)
+        return;
+    add_progress(g, from, to);
+    to.unfit = to.unfit || event == EV_SETUP_REQUIRED;
+    add_progress(g, from, to);
 }
 
 /* The activity at WORK ends, in each way that it can, for somebody who is at FROM. */
@@ -355,35 +395,31 @@ static void end_activity(struct graph *g, struct node from, enum fsm_place work)
 {
     assert_true(fsm_is_working(work));
     for (const enum fsm_event *e = successes[work]; *e != EV_NONE; e++)
-        add_progress(g, from, after(work, *e));
-    reach(g, after(work, EV_FAILED));
-    const struct fsm_edge *lost = fsm_find_edge(work, EV_OWNER_LOST);
-
-    assert_int_not_equal(lost->verdict, FSM_REFUSE);
-    reach(g, (struct node){ lost->to, KNOWN_NOTHING });
+        see(g, from, work, *e);
+    reach(g, after(from, work, EV_FAILED));
+    reach(g, after(from, work, EV_OWNER_LOST));
 }
 
 /* A look at a working place: its owner ends it meanwhile, or is dead. */
 static void follow_status(struct graph *g, struct node from)
 {
     static const enum fsm_event guest[] = { EV_GUEST_READY, EV_SETUP_REQUIRED, EV_GUEST_GONE };
-    const struct fsm_edge *lost = fsm_find_edge(from.place, EV_OWNER_LOST);
 
     end_activity(g, from, from.place);
-    if (lost->verdict == FSM_MOVE) {
-        add_progress(g, from, after(from.place, EV_OWNER_LOST));
+    if (fsm_find_edge(from.place, EV_OWNER_LOST)->verdict == FSM_MOVE) {
+        see(g, from, from.place, EV_OWNER_LOST);
         return;
     }
     for (size_t i = 0; i < ARRAY_LEN(guest); i++)
-        add_progress(g, from, after(from.place, guest[i]));
+        see(g, from, from.place, guest[i]);
     /* the guest lives and says nothing, until the bound is over */
-    assert_int_equal(from.known, KNOWN_NOTHING);
-    add_progress(g, from, (struct node){ from.place, KNOWN_OVERDUE });
+    assert_false(from.overdue);
+    add_progress(g, from, (struct node){ from.place, true, from.unfit });
 }
 
 static void follow_next(struct graph *g, struct node from)
 {
-    struct fsm_next next = fsm_find_next(from.place, from.known);
+    struct fsm_next next = next_of(from);
 
     if (next.command == NEXT_STATUS) {
         follow_status(g, from);
@@ -400,11 +436,10 @@ static void follow_next(struct graph *g, struct node from)
 /* Progress from AT never returns to a node on the way, and ends only in rest. */
 static void check_progress(const struct graph *g, size_t at, bool *on_the_way)
 {
-    struct node n = { (enum fsm_place)(at / KNOWN_COUNT), (enum fsm_known)(at % KNOWN_COUNT) };
     bool leads_on = false;
 
     assert_false(on_the_way[at]);
-    if (is_resting(n))
+    if (is_resting(node_of(at)))
         return;
     on_the_way[at] = true;
     for (size_t to = 0; to < NODE_COUNT; to++) {
@@ -417,22 +452,30 @@ static void check_progress(const struct graph *g, size_t at, bool *on_the_way)
     assert_true(leads_on);
 }
 
+static void search(struct graph *g)
+{
+    for (size_t i = 0; i < NODE_COUNT; i++) {
+        struct node n = node_of(i);
+        bool stays = n.place != FSM_NONE && fsm_is_working(n.place) &&
+                     fsm_find_edge(n.place, EV_OWNER_LOST)->verdict == FSM_SAME;
+
+        if (n.place != FSM_NONE && (!n.overdue || stays) && !(n.unfit && n.place == FSM_MISSING))
+            reach(g, n);
+    }
+    while (g->todo_count > 0) {
+        struct node n = g->todo[--g->todo_count];
+
+        if (!is_resting(n))
+            follow_next(g, n);
+    }
+}
+
 static void test_lifecycle__following_next_ends_in_rest(void **state)
 {
     struct graph g = { .todo_count = 0 };
 
     (void)state;
-    for (enum fsm_place p = FSM_MISSING; p < FSM_PLACE_COUNT; p++) {
-        reach(&g, (struct node){ p, KNOWN_NOTHING });
-        if (fsm_is_working(p) && fsm_find_edge(p, EV_OWNER_LOST)->verdict == FSM_SAME)
-            reach(&g, (struct node){ p, KNOWN_OVERDUE });
-    }
-    while (g.todo_count > 0) {
-        struct node n = g.todo[--g.todo_count];
-
-        if (!is_resting(n))
-            follow_next(&g, n);
-    }
+    search(&g);
     for (size_t i = 0; i < NODE_COUNT; i++) {
         bool on_the_way[NODE_COUNT] = { false };
 
@@ -441,15 +484,40 @@ static void test_lifecycle__following_next_ends_in_rest(void **state)
     }
 }
 
+/* Does each way of progress from AT end at MISSING? That each ends is the search's. */
+static bool ends_in_removal(const struct graph *g, size_t at)
+{
+    struct node n = node_of(at);
+
+    if (is_resting(n))
+        return n.place == FSM_MISSING;
+    for (size_t to = 0; to < NODE_COUNT; to++) {
+        if (g->progress[at][to] && !ends_in_removal(g, to))
+            return false;
+    }
+    return true;
+}
+
+static void test_lifecycle__what_cannot_be_set_up_ends_in_its_removal(void **state)
+{
+    struct graph g = { .todo_count = 0 };
+
+    (void)state; /* */
+    search(&g);
+    assert_true(ends_in_removal(&g, index_of((struct node){ FSM_NEEDS_SETUP, false, true })));
+    assert_true(ends_in_removal(&g, index_of((struct node){ FSM_STOPPED, false, true })));
+    assert_false(ends_in_removal(&g, index_of((struct node){ FSM_NEEDS_SETUP, false, false })));
+}
+
 /* a ready provider, create, start. Only from the resting places; the rest is the search's. */
 static void test_lifecycle__following_next_from_nothing_leads_to_running(void **state)
 {
     (void)state;
     assert_int_equal(fsm_find_provider_next(PROVIDER_READY).command, NEXT_CREATE);
-    enum fsm_place created = after(fsm_find_edge(FSM_MISSING, EV_CREATE)->to, EV_DONE).place;
+    enum fsm_place created = fsm_find_edge(fsm_find_edge(FSM_MISSING, EV_CREATE)->to, EV_DONE)->to;
 
     assert_int_equal(fsm_find_next(created, KNOWN_NOTHING).command, NEXT_START);
-    assert_int_equal(after(fsm_find_edge(created, EV_START)->to, EV_GUEST_READY).place, FSM_RUNNING);
+    assert_int_equal(fsm_find_edge(fsm_find_edge(created, EV_START)->to, EV_GUEST_READY)->to, FSM_RUNNING);
     assert_int_equal(fsm_find_next(FSM_RUNNING, KNOWN_NOTHING).command, NEXT_NONE);
 }
 
@@ -532,9 +600,11 @@ int main(void)
         cmocka_unit_test(test_lifecycle__predicates_hold_where_they_should),
         cmocka_unit_test(test_lifecycle__next_is_what_helps_in_each_place),
         cmocka_unit_test(test_lifecycle__a_refusal_shows_the_way_out),
+        cmocka_unit_test(test_lifecycle__a_refusal_of_what_cannot_be_set_up_leads_to_its_removal),
         cmocka_unit_test(test_lifecycle__no_next_is_refused_itself),
         cmocka_unit_test(test_lifecycle__verbs_are_the_words_of_the_command_line),
         cmocka_unit_test(test_lifecycle__following_next_ends_in_rest),
+        cmocka_unit_test(test_lifecycle__what_cannot_be_set_up_ends_in_its_removal),
         cmocka_unit_test(test_lifecycle__following_next_from_nothing_leads_to_running),
         cmocka_unit_test(test_lifecycle__each_provider_pair_and_next_is_as_designed),
         cmocka_unit_test(test_lifecycle__following_next_of_a_provider_ends_in_ready_or_with_a_person),

@@ -35,7 +35,11 @@ expect 'run rm recover' agent-desktop sandbox r
 expect 'demo' agent-desktop sandbox stop ''
 expect '' agent-desktop sandbox create ''
 expect '--wait' agent-desktop sandbox stop --w
-expect 'from= ipsw= net= screen= user=' agent-desktop sandbox create x --set ''
+expect 'env. from= image= ipsw= net= network= persistent= project= region= runtime= screen= snapshot= tag. team= timeout= user= vcpus=' \
+  agent-desktop sandbox create x --set ''
+expect 'env.' agent-desktop sandbox create x --set e
+expect 'false true' agent-desktop sandbox create x --set persistent =
+expect 'all none' agent-desktop sandbox create x --set network =
 expect 'host none' agent-desktop sandbox create x --set net =
 expect 'host' agent-desktop sandbox create x --set net = h
 expect 'demo' agent-desktop sandbox create x --set from = ''

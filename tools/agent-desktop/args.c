@@ -59,8 +59,7 @@ static int unknown_option(const struct parser *p, const char *name, size_t size,
                      p->out->command, word, nearest);
 }
 
-static int add_given(const struct parser *p, const struct arg_option *option, const char *value,
-                     struct error *e)
+static int add_given(const struct parser *p, const struct arg_option *option, char *value, struct error *e)
 {
     struct args *a = p->out;
 
@@ -76,11 +75,11 @@ static int add_given(const struct parser *p, const struct arg_option *option, co
 }
 
 /* WORD is "--name" or "--name=value". */
-static int parse_long(struct parser *p, const char *word, struct error *e)
+static int parse_long(struct parser *p, char *word, struct error *e)
 {
-    const char *name = word + 2;
+    char *name = word + 2;
     size_t size = strcspn(name, "=");
-    const char *value = name[size] == '=' ? name + size + 1 : NULL;
+    char *value = name[size] == '=' ? name + size + 1 : NULL;
     const struct arg_option *option = find_long(p->syntax, name, size);
 
     if (option == NULL)
@@ -161,7 +160,7 @@ static int check_complete(const struct parser *p, struct error *e)
     return 0;
 }
 
-static int parse_word(struct parser *p, const char *word, struct error *e)
+static int parse_word(struct parser *p, char *word, struct error *e)
 {
     if (strncmp(word, "--", 2) == 0)
         return parse_long(p, word, e);
@@ -178,7 +177,7 @@ int args_parse(const char *command, const struct args_syntax *syntax, char **arg
     assert(syntax->max <= ARGS_POSITIONAL_MAX);
     *out = (struct args){ .command = command };
     while (*p.next != NULL) {
-        const char *word = *p.next++;
+        char *word = *p.next++;
 
         if (strcmp(word, "--") == 0) {
             if (parse_behind_dashes(&p, e) < 0)

@@ -1,7 +1,11 @@
 /* tools/agent-desktop/args.h - one command's part of the command line, read by the rules of its row.
  *
  * Options stand before or after the positional arguments; "--" ends them; "--option=value" and
- * "--option value" both work (R-214). Nothing is copied: all text is lent by argv. */
+ * "--option value" both work (R-214). Nothing is copied: all text is lent by argv.
+ *
+ * argv is also what /proc/PID/cmdline and ps show, to all users and as long as the process lives, a fork of
+ * it included. So settings_read() overwrites the values of --set that may be secrets: from then on such a
+ * text ends with its '=', and what was behind it is in struct settings alone. */
 #ifndef TOOLS_AGENT_DESKTOP_ARGS_H
 #define TOOLS_AGENT_DESKTOP_ARGS_H
 
@@ -44,7 +48,7 @@ struct args_syntax {
 
 struct arg_given {
     const struct arg_option *option;
-    const char *value; /* NULL when none was given */
+    char *value; /* in argv; NULL when none was given. Written to by settings_read() alone */
 };
 
 struct args {                                    /* args_done() when parsed */

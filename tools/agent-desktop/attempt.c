@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/text.h"
 #include "tools/agent-desktop/command.h"
+#include "tools/agent-desktop/recovery.h"
 #include "tools/agent-desktop/report.h"
 #include "tools/agent-desktop/sandbox.h"
 #include "tools/agent-desktop/signals.h"
@@ -23,6 +24,7 @@ struct attempt {
     struct sandbox sandbox;
     struct exec_request request;
     struct exec_result result;
+    bool unseen;      /* the look at it failed */
     const char *word; /* the first of the command line */
     int64_t number;   /* names the attempt in its two entries and in the report; 0: not recorded yet */
     int64_t started_ms;
@@ -130,8 +132,11 @@ static int find_running(struct attempt *a, const char *name, struct error *e)
         sandbox_open(&a->sandbox, &a->context, name, NULL, e) < 0 ||
         sandbox_check_provider(&a->sandbox, e) < 0)
         return -1;
-    if (!fsm_can_exec(a->sandbox.look.place) && sandbox_look(&a->sandbox, &a->context, e) < 0)
+    if (!fsm_can_exec(a->sandbox.look.place) && sandbox_look(&a->sandbox, &a->context, e) < 0) {
+        a->unseen = true;
+        recovery_excuse_look(e);
         return -1;
+    }
     if (!a->sandbox.look.found)
         return error_set(e, ERROR_SANDBOX_NOT_FOUND, 0, "no sandbox is named '%s'", name);
     sandbox_project(&a->sandbox, &a->context);
@@ -215,9 +220,18 @@ static void put_attempt(struct json *object, const struct attempt *a, bool faile
 /* A host key is made anew by a start; why it has changed is for a person to find out. */
 static struct fsm_next find_recovery(const struct attempt *a, const struct error *e)
 {
+    const struct engine_look *look = &a->sandbox.look;
+
+    if (a->unseen)
+        return recovery_after_look(e->code);
     if (e->code == ERROR_HOST_KEY_CHANGED)
         return (struct fsm_next){ NEXT_STOP, true };
-    return fsm_find_next_after_refusal(a->sandbox.look.place, EV_NONE);
+    if (e->code == ERROR_PROVIDER_UNAVAILABLE)
+        return (struct fsm_next){ NEXT_INSTALL, false };
+    struct fsm_next next = fsm_find_next_after_refusal(look->place, look->known, EV_NONE);
+
+    next.needs_person = next.needs_person || e->code == ERROR_AUTH_FAILED;
+    return next;
 }
 
 static void fail(const struct attempt *a, struct reply *reply, const struct error *e)

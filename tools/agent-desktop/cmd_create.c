@@ -23,7 +23,7 @@ static int check_source(const struct sandbox *source, const struct provider_ops 
                          source->place.name, source->provider, ops->name);
     if (fsm_is_cloneable(place))
         return 0;
-    sandbox_fail(source, reply, fsm_find_next_after_refusal(place, EV_REMOVE));
+    sandbox_fail(source, reply, fsm_find_next_after_refusal(place, source->look.known, EV_REMOVE));
     return error_set(e, ERROR_INVALID_STATE, 0,
                      "cannot clone '%s' while it is %s; a clone needs a stopped source", source->place.name,
                      fsm_place_name(place));
@@ -47,6 +47,17 @@ static int lock_source(struct operate *o, struct sandbox *source, struct error *
     return current < 0 ? -1 : 0;
 }
 
+/* The provider does not take the source. Where its state is why, the source's next command leads out of it;
+ * else the source may have failed to be seen, or is none that any command can make fit. */
+static int fail_check(const struct sandbox *source, struct reply *reply, struct error *e)
+{
+    if (e->code == ERROR_INVALID_STATE)
+        sandbox_fail(source, reply, fsm_find_next(source->look.place, source->look.known));
+    else
+        sandbox_fail_look(source, reply, NEXT_NONE, e);
+    return -1;
+}
+
 /* Everything about the source of a clone: looked at, locked, its options taken over. */
 static int claim_source(struct operate *o, const struct settings *given, struct facts *facts,
                         struct reply *reply, struct error *e)
@@ -56,8 +67,7 @@ static int claim_source(struct operate *o, const struct settings *given, struct 
     if (root_check_name(given->source, e) < 0)
         return -1;
     if (sandbox_see(&source, &o->context, given->source, e) < 0) {
-        if (e->code == ERROR_SANDBOX_NOT_FOUND)
-            sandbox_fail(&source, reply, (struct fsm_next){ NEXT_NONE, false });
+        sandbox_fail_look(&source, reply, NEXT_NONE, e);
         return -1;
     }
     if (check_source(&source, o->sandbox.ops, reply, e) < 0)
@@ -75,10 +85,8 @@ static int claim_source(struct operate *o, const struct settings *given, struct 
     o->sandbox.place.source_facts = &o->source_facts;
     o->event = EV_CLONE;
     o->operation = OPERATION_CLONE;
-    if (o->sandbox.ops->check_clone != NULL && o->sandbox.ops->check_clone(o->sandbox.handle, e) < 0) {
-        sandbox_fail(&source, reply, fsm_find_next(source.look.place, source.look.known));
-        return -1;
-    }
+    if (o->sandbox.ops->check_clone != NULL && o->sandbox.ops->check_clone(o->sandbox.handle, e) < 0)
+        return fail_check(&source, reply, e);
     return 0;
 }
 
@@ -105,7 +113,7 @@ static int prepare(struct operate *o, const struct settings *given, struct facts
     if (check_place(o, reply, e) < 0)
         return -1;
     if (ops->check_create != NULL && ops->check_create(o->sandbox.handle, facts, e) < 0)
-        return -1;
+        return operate_fail(o, reply, e);
     return given->source == NULL ? 0 : claim_source(o, given, facts, reply, e);
 }
 
@@ -126,6 +134,8 @@ int cmd_create(const struct args *args, struct reply *reply, struct error *e)
     if (operate_open(&o, args->positional[0], ops->name, CONTEXT_READ, e) < 0)
         return operate_fail(&o, reply, e);
     struct facts facts = given.facts;
+
+    o.sandbox.place.unrecorded = given.unrecorded;
 
     if (o.sandbox.look.found) { /* to be refused, and recorded as that: whatever else is wrong */
         if (operate_upgrade(&o, e) < 0)

@@ -7,6 +7,7 @@
 #include "tools/agent-desktop/envelope.h"
 #include "tools/agent-desktop/next.h"
 #include "tools/agent-desktop/providers.h"
+#include "tools/agent-desktop/recovery.h"
 #include "tools/agent-desktop/signals.h"
 
 #define FREE_NAME_TRIES 1000
@@ -21,6 +22,7 @@ struct install { /* of one provider; its handle is the place */
     struct provider_host_report report;
     struct install_look look;
     bool wants_record;
+    bool is_unknown; /* the host, or the service, did not tell */
 };
 
 /* --- looking ------------------------------------------------------------------------------------------- */
@@ -47,7 +49,8 @@ static enum fsm_provider_event seen(const struct install *i)
 
 static int look(struct install *i, struct error *e)
 {
-    if (i->ops->inspect_host(&i->context->root, &i->report, e) < 0)
+    i->is_unknown = i->ops->inspect_host(&i->context->root, &i->report, e) < 0;
+    if (i->is_unknown)
         return -1;
     return install_look(&i->context->engine, &i->subject, seen(i), i->context->mode != CONTEXT_READ, &i->look,
                         &i->wants_record, e);
@@ -103,27 +106,20 @@ static int look_and_record(struct install *i, struct error *e)
     return context_upgrade(i->context, CONTEXT_WRITE, e) < 0 || look(i, e) < 0 ? -1 : 0;
 }
 
+/* What cannot be found out for one provider is as good as ever for the others. */
 static int describe(struct context *c, const struct provider_ops *ops, struct json **out, struct error *e)
 {
+    struct provider_host_report unknown = { .state = PROVIDER_UNAVAILABLE };
     struct install i;
 
     init(&i, c, ops);
-    return look_and_record(&i, e) < 0 ? -1 : reply_of(&i, out, e);
-}
-
-/* A host that does not answer in time for one provider is as good as ever for the others. */
-static int describe_or_explain(struct context *c, const struct provider_ops *ops, struct json **out,
-                               struct error *e)
-{
-    struct provider_host_report report = { .state = PROVIDER_UNAVAILABLE };
-
-    if (describe(c, ops, out, e) == 0)
-        return 0;
-    if (e->code != ERROR_TIMEOUT)
+    if (look_and_record(&i, e) == 0)
+        return reply_of(&i, out, e);
+    if (!i.is_unknown)
         return -1;
-    snprintf(report.message, sizeof(report.message), "It could not be found out: %s.", e->message);
+    snprintf(unknown.message, sizeof(unknown.message), "It could not be found out: %s.", e->message);
     *e = (struct error){ 0 };
-    *out = reply_provider(ops->name, &report, "");
+    *out = reply_provider(ops->name, &unknown, "");
     return 0;
 }
 
@@ -134,7 +130,7 @@ static int describe_all(struct context *c, struct json **out, struct error *e)
 
     json_put(data, "providers", providers);
     for (const struct provider_ops *const *p = provider_list(); *p != NULL; p++) {
-        if (describe_or_explain(c, *p, &one, e) < 0)
+        if (describe(c, *p, &one, e) < 0)
             return -1;
         json_add(providers, one);
     }
@@ -160,6 +156,21 @@ static int fail(const struct install *i, struct reply *reply)
     json_put_string(reply->details, "state", fsm_provider_state_name(i->look.state));
     /* The same command would meet the same compiler: a person reads the log first. */
     next_put(reply->recovery, (struct fsm_next){ NEXT_INSTALL, true }, &subject);
+    return -1;
+}
+
+/* What the host or the service did not tell is asked for by the same command. */
+static int fail_look(const struct install *i, struct reply *reply, struct error *e)
+{
+    struct next_subject subject = { .provider = i->ops->name };
+    struct fsm_next next = recovery_after_look(e->code);
+
+    recovery_excuse_look(e);
+    if (next.command == NEXT_NONE)
+        return -1;
+    next.command = NEXT_INSTALL;
+    reply->recovery = json_new_object();
+    next_put(reply->recovery, next, &subject);
     return -1;
 }
 
@@ -192,26 +203,34 @@ static int install_locked(struct install *i, const char *command, struct reply *
     return look(i, e);
 }
 
+/* Looks, and installs what that shows to be missing. */
+static int look_and_install(struct install *i, const char *command, struct reply *reply, struct error *e)
+{
+    struct context *c = i->context;
+
+    if (look_and_record(i, e) < 0)
+        return -1;
+    if (!is_wanted(i))
+        return 0;
+    if (context_upgrade(c, CONTEXT_CREATE, e) < 0)
+        return -1;
+    int taken =
+        c->engine.host->lock(c->engine.host_self, HOST_LOCK_OP, i->name, LOCK_WAIT_MS, &i->place.op_lock, e);
+    int r = taken == 1 ? install_locked(i, command, reply, e) : taken < 0 ? -1 : look(i, e);
+
+    util_close_fd(&i->place.op_lock);
+    return r;
+}
+
 static int install(struct context *c, const struct provider_ops *ops, const char *command,
                    struct reply *reply, struct error *e)
 {
     struct install i;
 
     init(&i, c, ops);
-    if (look_and_record(&i, e) < 0)
-        return -1;
-    if (is_wanted(&i)) {
-        if (context_upgrade(c, CONTEXT_CREATE, e) < 0)
-            return -1;
-        int taken = c->engine.host->lock(c->engine.host_self, HOST_LOCK_OP, i.name, LOCK_WAIT_MS,
-                                         &i.place.op_lock, e);
-        int r = taken == 1 ? install_locked(&i, command, reply, e) : taken < 0 ? -1 : look(&i, e);
-
-        util_close_fd(&i.place.op_lock);
-        if (r < 0)
-            return -1;
-    }
-    return reply_of(&i, &reply->data, e);
+    if (look_and_install(&i, command, reply, e) == 0)
+        return reply_of(&i, &reply->data, e);
+    return i.is_unknown ? fail_look(&i, reply, e) : -1;
 }
 
 int cmd_install(const struct args *args, struct reply *reply, struct error *e)

@@ -13,8 +13,8 @@ struct listing {
     const char *provider; /* the same */
     char **items;         /* as JSON text, in the order of names; NULL: left out, or not looked at yet */
     size_t count;
-    char **names;    /* of those that have to be looked at ... */
-    size_t *indexes; /* ... and where in items they belong */
+    struct survey_subject *subjects; /* those that have to be looked at ... */
+    size_t *indexes;                 /* ... and where in items they belong */
     size_t pending;
 };
 
@@ -27,11 +27,11 @@ static void show(struct listing *l, size_t index, const struct reply_view *view)
     l->items[index] = json_print(item);
 }
 
-static void add_pending(struct listing *l, const char *name)
+static void add_pending(struct listing *l, const char *name, const struct provider_ops *ops)
 {
-    l->names = mem_grow(l->names, l->pending + 1, sizeof(*l->names));
+    l->subjects = mem_grow(l->subjects, l->pending + 1, sizeof(*l->subjects));
     l->indexes = mem_grow(l->indexes, l->pending + 1, sizeof(*l->indexes));
-    l->names[l->pending] = mem_copy_text(name);
+    l->subjects[l->pending] = (struct survey_subject){ .name = mem_copy_text(name), .ops = ops };
     l->indexes[l->pending++] = l->count;
 }
 
@@ -46,11 +46,12 @@ static int take_record(void *self, const struct journal_record *r, struct error 
     if (l->provider != NULL && strcmp(l->provider, r->provider) != 0)
         return 0;
     view.place = fsm_parse_place(r->state, r->activity);
+    view.known = sandbox_find_known(ops, r);
     view.created_ms = r->created_ms;
     l->items = mem_grow(l->items, l->count + 1, sizeof(*l->items));
     l->items[l->count] = NULL;
-    if (ops != NULL && !r->damaged && (fsm_is_volatile(view.place) || ops->stopped_can_change))
-        add_pending(l, r->name);
+    if (sandbox_record_may_change(ops, r))
+        add_pending(l, r->name, ops);
     else
         show(l, l->count, &view);
     l->count++;
@@ -87,7 +88,7 @@ static int collect(struct listing *l, struct error *e)
         return 0;
     if (context_upgrade(c, CONTEXT_WRITE, e) < 0)
         return -1;
-    survey(c, l->names, l->pending, take_look, l);
+    survey(c, l->subjects, l->pending, take_look, l);
     return 0;
 }
 
@@ -107,9 +108,9 @@ static void listing_done(struct listing *l)
     for (size_t i = 0; i < l->count; i++)
         free(l->items[i]);
     for (size_t i = 0; i < l->pending; i++)
-        free(l->names[i]);
+        free(l->subjects[i].name);
     free(l->items);
-    free(l->names);
+    free(l->subjects);
     free(l->indexes);
     context_close(&l->context);
 }

@@ -78,7 +78,7 @@ static enum fsm_next_command find_command(const struct recovery *r)
 {
     struct fsm_next next = fsm_find_next(r->place, r->known);
 
-    if (r->place == FSM_RUNNING || r->place == FSM_STOPPED || r->place == FSM_MISSING || next.needs_person)
+    if (next.command == NEXT_START || next.needs_person)
         return NEXT_NONE;
     return next.command == NEXT_REMOVE && !r->may_remove ? NEXT_NONE : next.command;
 }

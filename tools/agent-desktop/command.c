@@ -105,7 +105,8 @@ const struct command command_table[] = {
       .help = "create a sandbox",
       .details =
           "NAME is 1 to 32 of a-z, 0-9 and dashes, and begins with a letter or a digit. The new sandbox is\n"
-          "stopped. Where making it takes long, the answer is `working`, and `status` tells how far it is.\n",
+          "stopped; only a hosted one runs, and costs, at once. Where making it takes long, the answer is\n"
+          "`working`, and `status` tells how far it is.\n",
       .examples = "agent-desktop sandbox create demo\n"
                   "agent-desktop sandbox create work --set from=demo\n",
       .settings = SETTINGS_CREATE,
@@ -136,7 +137,8 @@ const struct command command_table[] = {
       .details =
           "Standard input, output and error are the command's own: there is no envelope. One that says why\n"
           "the command could not be run, or that its time was over, stands on stdout; once the command may\n"
-          "have written there, on stderr. SIGINT, SIGTERM and SIGHUP end the command too.\n",
+          "have written there, on stderr. SIGINT, SIGTERM and SIGHUP end the command too. To a hosted\n"
+          "sandbox no standard input is carried: one that has something to read is refused.\n",
       .examples = "agent-desktop sandbox exec demo -- launch mousepad --activate\n"
                   "agent-desktop sandbox exec demo -- snapshot --app mousepad -i\n",
       .run = cmd_exec },

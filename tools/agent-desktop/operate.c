@@ -8,6 +8,7 @@
 #include "tools/agent-desktop/envelope.h"
 #include "tools/agent-desktop/next.h"
 #include "tools/agent-desktop/progress.h"
+#include "tools/agent-desktop/recovery.h"
 #include "tools/agent-desktop/signals.h"
 #include "tools/agent-desktop/worker.h"
 
@@ -15,6 +16,14 @@
 #define CLAIM_ATTEMPTS 3
 #define WAIT_POLL_MS   250
 #define WAIT_MAX_S     (7 * 24 * 3600)
+
+/* Before anything was done. */
+static int could_not_look(struct operate *o, struct error *e)
+{
+    o->unseen = true;
+    recovery_excuse_look(e);
+    return -1;
+}
 
 int operate_open(struct operate *o, const char *name, const char *provider, enum context_mode mode,
                  struct error *e)
@@ -25,7 +34,7 @@ int operate_open(struct operate *o, const char *name, const char *provider, enum
         return -1;
     if (o->context.mode == CONTEXT_READ)
         return 0;
-    return sandbox_look(&o->sandbox, &o->context, e);
+    return sandbox_look(&o->sandbox, &o->context, e) < 0 ? could_not_look(o, e) : 0;
 }
 
 int operate_read_wait(struct operate *o, const struct args *args, struct error *e)
@@ -48,8 +57,10 @@ int operate_check_host(struct operate *o, struct error *e)
 
     if (!o->needs_host || o->host_checked)
         return 0;
-    if (o->sandbox.ops->inspect_host(&o->context.root, &report, e) < 0)
+    if (o->sandbox.ops->inspect_host(&o->context.root, &report, e) < 0) {
+        recovery_excuse_look(e);
         return -1;
+    }
     o->host_checked = true;
     if (report.state == PROVIDER_READY)
         return 0;
@@ -72,7 +83,8 @@ int operate_upgrade(struct operate *o, struct error *e)
         return -1;
     o->sandbox.place.source = place.source;
     o->sandbox.place.source_facts = place.source_facts;
-    return sandbox_look(&o->sandbox, &o->context, e);
+    o->sandbox.place.unrecorded = place.unrecorded;
+    return sandbox_look(&o->sandbox, &o->context, e) < 0 ? could_not_look(o, e) : 0;
 }
 
 static void unlock(int *fd)
@@ -127,7 +139,7 @@ static int try_claim(struct operate *o, struct error *e)
     if (holds != 0)
         return holds;
     unlock(&o->op_lock);
-    return sandbox_look_anew(&o->sandbox, c, e) < 0 ? -1 : 2;
+    return sandbox_look_anew(&o->sandbox, c, e) < 0 ? could_not_look(o, e) : 2;
 }
 
 static int claim(struct operate *o, struct error *e)
@@ -349,33 +361,29 @@ static int run(struct operate *o, struct error *e)
     return r;
 }
 
+/* What a create has left when it failed: whatever it failed for, the way on begins with its removal. */
+static bool is_half_made(const struct operate *o)
+{
+    return o->begun && (o->event == EV_CREATE || o->event == EV_CLONE) && o->sandbox.look.place == FSM_BROKEN;
+}
+
 /* The way out of an error: the code's, or the refusal's, or the state's. */
 static struct fsm_next find_recovery(const struct operate *o, const struct error *e)
 {
-    static const enum fsm_next_command by_code[ERROR_CODE_COUNT] = {
-        [ERROR_PROVIDER_UNAVAILABLE] = NEXT_INSTALL,
-        [ERROR_SANDBOX_BUSY] = NEXT_STATUS,
-        [ERROR_STORE_BUSY] = NEXT_STATUS,
-        [ERROR_TIMEOUT] = NEXT_STATUS,
-    };
-    /* The same command would meet the same obstacle (R-308: no cycle without progress). */
-    static const bool needs_person[ERROR_CODE_COUNT] = {
-        [ERROR_PROVIDER_NOT_FOUND] = true,     [ERROR_LIMIT_REACHED] = true, [ERROR_AUTH_FAILED] = true,
-        [ERROR_HOST_KEY_CHANGED] = true,       [ERROR_NAME_TAKEN] = true,    [ERROR_PERM_DENIED] = true,
-        [ERROR_PLATFORM_NOT_SUPPORTED] = true, [ERROR_STORE_CORRUPT] = true, [ERROR_STORE_FULL] = true,
-    };
     enum fsm_place place = o->sandbox.look.place;
     enum error_code code = o->cause != ERROR_NONE ? o->cause : e->code;
 
+    if (o->unseen)
+        return recovery_after_look(code);
     if (code == ERROR_INVALID_ARGS && !o->begun)
         return (struct fsm_next){ NEXT_NONE, false };
-    if (by_code[code] != NEXT_NONE)
-        return (struct fsm_next){ by_code[code], false };
+    if (recovery_find_command(code) != NEXT_NONE && !is_half_made(o))
+        return (struct fsm_next){ recovery_find_command(code), false };
     if (o->event != EV_NONE && fsm_find_edge(place, o->event)->code == code)
-        return fsm_find_next_after_refusal(place, o->event);
+        return fsm_find_next_after_refusal(place, o->sandbox.look.known, o->event);
     struct fsm_next next = fsm_find_next(place, o->sandbox.look.known);
     /* A start that has failed would fail again; a removal has room on a full disk. */
-    bool fails_again = needs_person[code] || (o->begun && o->event == EV_START);
+    bool fails_again = recovery_needs_person(code) || (o->begun && o->event == EV_START);
     bool can_go_on = code == ERROR_STORE_FULL && next.command == NEXT_REMOVE;
 
     next.needs_person = next.needs_person || (fails_again && !can_go_on);
@@ -423,7 +431,7 @@ int operate_fail(const struct operate *o, struct reply *reply, const struct erro
     if (o->sandbox.look.place == FSM_NONE) /* it was not read */
         return -1;
     sandbox_fail(&o->sandbox, reply, find_recovery(o, e));
-    if (code == ERROR_LIMIT_REACHED && o->event == EV_START)
+    if (code == ERROR_LIMIT_REACHED && o->event == EV_START && !o->unseen && o->sandbox.ops->limits_running)
         recover_from_limit(o, reply);
     return -1;
 }

@@ -34,6 +34,7 @@ struct operate {
 
     /* operate's own */
     bool host_checked;
+    bool unseen;           /* it could not be looked at: only its record is known */
     bool begun;            /* the intent is recorded: a failure from here on is the work's */
     enum error_code cause; /* of such a failure; to who waits its error says ACTION_FAILED */
     int op_lock;

@@ -79,7 +79,9 @@ static void put_message(struct json *object, const struct reply_view *v, const s
     if (progress != NULL && progress->what[0] != '\0') {
         progress_print(progress, &sentence);
     } else {
-        text_print(&sentence, "%s %s", v->name, sentences[v->place]);
+        bool unfit = v->place == FSM_NEEDS_SETUP && v->known == KNOWN_UNFIT;
+
+        text_print(&sentence, "%s %s", v->name, unfit ? "runs, and cannot be set up" : sentences[v->place]);
         if (detail[0] != '\0')
             text_print(&sentence, ": %s", detail);
     }

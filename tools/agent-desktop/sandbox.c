@@ -4,6 +4,7 @@
 
 #include "core/log.h"
 #include "store/projection.h"
+#include "tools/agent-desktop/recovery.h"
 
 static void describe_subject(struct sandbox *s)
 {
@@ -16,6 +17,7 @@ static void describe_subject(struct sandbox *s)
     s->subject.observe = s->ops->observe;
     s->subject.explain_interruption = s->ops->explain_interruption;
     s->subject.stopped_can_change = s->ops->stopped_can_change;
+    s->subject.cannot_be_set_up = s->ops->cannot_be_set_up;
     s->subject.self = s->handle;
 }
 
@@ -30,7 +32,6 @@ static int read_record(struct sandbox *s, const struct context *c, const char *n
     if (found == 0)
         journal_record_init(&look->record, name);
     look->found = found == 1;
-    look->known = KNOWN_NOTHING;
     look->message[0] = '\0';
     look->place = fsm_parse_place(look->record.state, look->record.activity);
     if (look->place == FSM_NONE)
@@ -51,17 +52,30 @@ int sandbox_open(struct sandbox *s, struct context *c, const char *name, const c
         provider = s->look.record.provider;
     snprintf(s->provider, sizeof(s->provider), "%s", provider == NULL ? "" : provider);
     s->ops = provider_find(s->provider);
+    s->look.known = sandbox_find_known(s->ops, &s->look.record);
     if (s->ops != NULL && s->ops->open(&s->place, &s->handle, e) < 0)
         return -1;
     describe_subject(s);
     return 0;
 }
 
+bool sandbox_record_may_change(const struct provider_ops *ops, const struct journal_record *r)
+{
+    enum fsm_place place = fsm_parse_place(r->state, r->activity);
+
+    if (ops == NULL || r->damaged)
+        return false;
+    return fsm_is_volatile(place) || (place == FSM_STOPPED && ops->stopped_can_change);
+}
+
 bool sandbox_may_change(const struct sandbox *s)
 {
-    if (s->ops == NULL || s->look.record.damaged)
-        return false;
-    return fsm_is_volatile(s->look.place) || (s->look.place == FSM_STOPPED && s->ops->stopped_can_change);
+    return sandbox_record_may_change(s->ops, &s->look.record);
+}
+
+enum fsm_known sandbox_find_known(const struct provider_ops *ops, const struct journal_record *r)
+{
+    return engine_find_known(r, ops == NULL ? NULL : ops->cannot_be_set_up);
 }
 
 int sandbox_look(struct sandbox *s, struct context *c, struct error *e)
@@ -92,8 +106,7 @@ int sandbox_answer(struct sandbox *s, struct context *c, const char *name, struc
                    struct error *e)
 {
     if (sandbox_see(s, c, name, e) < 0) {
-        if (e->code == ERROR_SANDBOX_NOT_FOUND)
-            sandbox_fail(s, reply, fsm_find_next_after_refusal(FSM_MISSING, EV_NONE));
+        sandbox_fail_look(s, reply, NEXT_CREATE, e);
         return -1;
     }
     struct reply_view view = sandbox_view(s);
@@ -141,6 +154,18 @@ void sandbox_fail(const struct sandbox *s, struct reply *r, struct fsm_next next
     struct reply_view view = sandbox_view(s);
 
     reply_fail(r, &view, next);
+}
+
+void sandbox_fail_look(const struct sandbox *s, struct reply *r, enum fsm_next_command missing,
+                       struct error *e)
+{
+    if (e->code == ERROR_SANDBOX_NOT_FOUND) {
+        sandbox_fail(s, r, (struct fsm_next){ missing, false });
+        return;
+    }
+    recovery_excuse_look(e);
+    if (s->look.place != FSM_NONE) /* it was read */
+        sandbox_fail(s, r, recovery_after_look(e->code));
 }
 
 void sandbox_close(struct sandbox *s)

@@ -28,6 +28,10 @@ int sandbox_open(struct sandbox *s, struct context *c, const char *name, const c
 int sandbox_look(struct sandbox *s, struct context *c, struct error *e);
 bool sandbox_may_change(const struct sandbox *s);
 
+/* Of a record alone; OPS NULL: this build lacks its provider. */
+bool sandbox_record_may_change(const struct provider_ops *ops, const struct journal_record *r);
+enum fsm_known sandbox_find_known(const struct provider_ops *ops, const struct journal_record *r);
+
 /* The same after another process may have written: whatever the state was, its record is read again. */
 int sandbox_look_anew(struct sandbox *s, struct context *c, struct error *e);
 
@@ -51,6 +55,11 @@ struct reply_view sandbox_view(const struct sandbox *s);
 
 /* Fills details and recovery of R for an error about S. */
 void sandbox_fail(const struct sandbox *s, struct reply *r, struct fsm_next next);
+
+/* The same for sandbox_see() that failed with E, before anything was done; completes E. MISSING: what helps
+ * where there is no such sandbox. */
+void sandbox_fail_look(const struct sandbox *s, struct reply *r, enum fsm_next_command missing,
+                       struct error *e);
 
 void sandbox_close(struct sandbox *s);
 #define AUTO_SANDBOX __attribute__((cleanup(sandbox_close)))

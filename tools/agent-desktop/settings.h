@@ -11,14 +11,23 @@
 #define SETTING_FROM   "from" /* --set from=SANDBOX: any provider that can clone has it */
 #define SETTING_PREFIX "set." /* facts that are options begin with it */
 
-struct settings {         /* starts as { 0 }; settings_done() */
-    struct facts facts;   /* "set.KEY" as the provider's check wrote it; with set.from */
-    const char *source;   /* the value of from; NULL when it is not given */
-    struct text recorded; /* the options for the journal: "screen=1280x800 net=none" */
+#define SETTING_UNRECORDED_MAX (64 * 1024) /* bytes of the key, and of the value, of an unrecorded one */
+
+struct settings {       /* starts as { 0 }; settings_done() */
+    struct facts facts; /* "set.KEY" as the provider's check wrote it; with set.from */
+    const char *source; /* the value of from; NULL when it is not given */
+    char **unrecorded; /* "KEY=VALUE" for provider_place.unrecorded, NULL-terminated; NULL: none. These copies
+                        * settings_done() overwrites; the provider's request holds others while it is made */
+    size_t unrecorded_count;
+    struct text recorded; /* the options for the journal: "screen=1280x800 net=none env.LANG" */
+    size_t recorded_not;  /* how many it had no room for */
 };
 
 /* Reads every --set of ARGS by the rows of OPTIONS. Fails with INVALID_ARGS that names the key and what is
- * accepted: an unknown key, one given twice, a missing '=', a value that the row's check rejects. */
+ * accepted: an unknown key, one given twice, a missing '=', a value that the row's check rejects. Either way
+ * the values of unrecorded options, and of keys that OPTIONS does not have, are overwritten in ARGS, which
+ * means in argv: nobody can read them there afterwards. To be called before a fork, and as soon as the
+ * provider is known. */
 int settings_read(const struct provider_ops *ops, const struct provider_option *options, bool with_from,
                   const struct args *args, struct settings *out, struct error *e);
 

@@ -142,11 +142,11 @@ static void print_next_cell(FILE *out, struct fsm_next next)
 
 static void print_nexts(FILE *out)
 {
-    fputs("| | next | next, when overdue |\n|---|---|---|\n", out);
+    fputs("| | next | next, when overdue | next, when its setup cannot be given |\n|---|---|---|---|\n", out);
     for (enum fsm_place p = FSM_MISSING; p < FSM_PLACE_COUNT; p++) {
         fprintf(out, "| %s |", fsm_place_name(p));
-        print_next_cell(out, fsm_find_next(p, KNOWN_NOTHING));
-        print_next_cell(out, fsm_find_next(p, KNOWN_OVERDUE));
+        for (enum fsm_known k = KNOWN_NOTHING; k < KNOWN_COUNT; k++)
+            print_next_cell(out, fsm_find_next(p, k));
         fputc('\n', out);
     }
 }
@@ -165,7 +165,7 @@ static void print_ways_out(FILE *out)
             bool cancels = e == EV_STOP && fsm_find_edge(p, EV_CANCEL)->verdict == FSM_MOVE;
 
             if (fsm_find_edge(p, e)->verdict == FSM_REFUSE && !cancels)
-                print_next_cell(out, fsm_find_next_after_refusal(p, e));
+                print_next_cell(out, fsm_find_next_after_refusal(p, KNOWN_NOTHING, e));
             else
                 fputs(" |", out);
         }

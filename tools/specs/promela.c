@@ -106,6 +106,9 @@ static void print_nexts(FILE *out)
 {
     char buffer[LINE_SIZE];
 
+    fprintf(out,
+            "#define KNOWN_NOTHING %d\n#define KNOWN_OVERDUE %d\n#define KNOWN_UNFIT %d\n#define KNOWNS %d\n",
+            (int)KNOWN_NOTHING, (int)KNOWN_OVERDUE, (int)KNOWN_UNFIT, (int)KNOWN_COUNT);
     fprintf(out, "hidden byte nexts[%d] = {\n", FSM_PLACE_COUNT * KNOWN_COUNT);
     for (enum fsm_place p = FSM_NONE; p < FSM_PLACE_COUNT; p++) {
         for (enum fsm_known k = KNOWN_NOTHING; k < KNOWN_COUNT; k++)
