@@ -6,8 +6,9 @@
 #include "providers/linux/linux.h"
 #include "providers/macos/macos.h"
 #include "providers/provider.h"
+#include "providers/vercel/vercel.h"
 
-static const struct provider_ops *const providers[] = { &linux_ops, &macos_ops, NULL };
+static const struct provider_ops *const providers[] = { &linux_ops, &macos_ops, &vercel_ops, NULL };
 
 /* What every provider must have; what may be absent is said in provider.h. */
 static bool is_complete(const struct provider_ops *p)
@@ -17,7 +18,8 @@ static bool is_complete(const struct provider_ops *p)
            p->exec != NULL && p->plan[OPERATION_CREATE].steps != NULL &&
            p->plan[OPERATION_START].steps != NULL && p->plan[OPERATION_STOP].steps != NULL &&
            p->plan[OPERATION_REMOVE].steps != NULL &&
-           p->can_clone == (p->plan[OPERATION_CLONE].steps != NULL);
+           p->can_clone == (p->plan[OPERATION_CLONE].steps != NULL) &&
+           (p->view_open == NULL) == (p->view_close == NULL);
 }
 
 const struct provider_ops *const *provider_list(void)
