@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 
+import hosted
 import remote
 
 GIB = 1 << 30
@@ -293,14 +294,15 @@ def crun_config():
 
 
 ROWS = {"P-1": Bench.p1, "P-2": Bench.p2, "P-3": Bench.p3, "P-4": Bench.p4, "P-5": Bench.p5, "P-6": Bench.p6,
-        "P-7": Bench.p7_p8, "P-9": Bench.p9, **remote.ROWS}
+        "P-7": Bench.p7_p8, "P-9": Bench.p9, **remote.ROWS, **hosted.ROWS}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("build")
     parser.add_argument("--rows", default=",".join(ROWS),
-                        help="P-1,P-5,... (P-8 comes with P-7, P-14 with P-1, P-6, P-10, P-11 and P-12)")
+                        help="P-1,P-5,... (P-8 comes with P-7; P-14 with P-1, P-6, P-10, P-11 and P-12, "
+                             "by itself for hosted sandboxes)")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--json", help="write the figures there")
     options = parser.parse_args()
