@@ -249,6 +249,12 @@ def wait_until(condition, seconds=10, what="the condition"):
     raise AssertionError(f"{what} did not come true within {seconds} s")
 
 
+def peak_kib(process):
+    """Peak memory of a process; 0 when it has just ended, and has none any more."""
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith("VmHWM:")), 0)
+
+
 def alive(pid):
     """Is there such a process, and is it not a zombie?"""
     try:

@@ -12,17 +12,11 @@ import subprocess
 import termios
 import time
 
-from harness import AD, USER, RunningTest, alive, envelope, main, wait_until
+from harness import AD, USER, RunningTest, alive, envelope, main, peak_kib, wait_until
 
 MIB = 1 << 20
 PRINT_ARGV = "import json,os,sys; print(json.dumps([os.fsencode(a).hex() for a in sys.argv[1:]]))"
 ODD = ["", "a b", '"', "'", "\\", "$HOME", "`id`", ";", "&&", "*", "\n", "\t", "--", "-n", "A=b", "%s", b"\xff", "--timeout=1"]
-
-
-def peak_kib(process):
-    """Peak memory of a process that still runs."""
-    with open(f"/proc/{process.pid}/status", encoding="ascii") as f:
-        return next(int(line.split()[1]) for line in f if line.startswith("VmHWM:"))
 
 
 class RunTest(RunningTest):

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import time
 
-from harness import envelope, wait_until
+from harness import envelope, peak_kib, wait_until
 from mac import ACCOUNT, AD, HOST_KEY, USER, MacTest, RunningMacTest, main
 from test_macos_cases import STATUS_SECONDS, snapshot, within
 
@@ -152,13 +152,9 @@ class BytesTest(InsideTest):
 
     # --- 10 ---
 
-    def peak_kib(self, process):
-        with open(f"/proc/{process.pid}/status", encoding="ascii") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:"))
-
     def assert_small(self, process):
         if not is_sanitized():
-            self.assertLess(self.peak_kib(process), HOST_PEAK_KIB)
+            self.assertLess(peak_kib(process), HOST_PEAK_KIB)
 
     def test_case_10_one_endless_line_to_a_reader_that_sleeps(self):
         last = MIB  # so much is on its way when the command's memory is looked at: it cannot have ended

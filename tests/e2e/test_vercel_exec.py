@@ -12,7 +12,7 @@ import time
 import unittest
 
 from cloud import CloudDesk
-from harness import AD, USER, alive, envelope, main, wait_until
+from harness import AD, USER, alive, envelope, main, peak_kib, wait_until
 
 SANITIZED = os.environ.get("AD_SANITIZED") == "ON"
 MIB = 1 << 20
@@ -34,12 +34,6 @@ def allow_long_arguments():
     """For the next exec: Linux lets the arguments be a quarter of the stack, up to 6 MiB."""
     _, hard = resource.getrlimit(resource.RLIMIT_STACK)
     resource.setrlimit(resource.RLIMIT_STACK, (64 * MIB if hard == resource.RLIM_INFINITY else hard, hard))
-
-
-def peak_kib(process):
-    """Peak memory of a process that still runs."""
-    with open(f"/proc/{process.pid}/status", encoding="ascii") as f:
-        return next(int(line.split()[1]) for line in f if line.startswith("VmHWM:"))
 
 
 class RunningCloudTest(unittest.TestCase):

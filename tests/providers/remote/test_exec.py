@@ -16,7 +16,7 @@ import unittest
 
 from sshd import AD, BASE, SSHD, USER, Client, Proxy, Sshd, make_key, wait_until
 
-from harness import alive, main
+from harness import alive, main, peak_kib
 
 MIB = 1 << 20
 BIG = int(os.environ.get("AD_BIG_BYTES", 64 * MIB))
@@ -26,12 +26,6 @@ ODD = ["", "a b", '"', "'", "\\", "$HOME", "`id`", ";", "&&", "*", "\n", "\t", "
        "\\'", "{a,b}", "#", "\r", "é"]
 SHELLS = ["/bin/sh", "/bin/bash", "/bin/zsh", "/usr/bin/fish", "/bin/tcsh", "/bin/csh", "/bin/ksh", "/bin/dash"]
 NOISE = "echo noise on stdout; echo noise on stderr >&2\n"
-
-
-def peak_kib(process):
-    """Peak memory of a process that still runs."""
-    with open(f"/proc/{process.pid}/status", encoding="ascii") as f:
-        return next(int(line.split()[1]) for line in f if line.startswith("VmHWM:"))
 
 
 def processes(sshd, pattern):
