@@ -263,7 +263,7 @@ def choose(title, scenario, calls, each):
         return [(kind, at) for kind in kinds for at in range(1, calls + 1)]
     each = scenario.each if ALL else each
     chance = random.Random(f"{SEED} {title}")
-    count = round(each * len(kinds))
+    count = max(1, round(each * len(kinds)))
     edges = [1 + calls * i // count for i in range(count + 1)]
     numbers = [chance.randrange(a, max(a + 1, b)) for a, b in zip(edges, edges[1:])]
     turns = [kinds[i % len(kinds)] for i in range(chance.randrange(len(kinds)), count + len(kinds))]

@@ -11,7 +11,7 @@ import driver
 from driver import Case, Killed, Scenario
 from harness import Desk, alive, main, wait_until
 
-SAMPLE = float(os.environ.get("AD_FAULTS_SAMPLE", "2"))  # numbers for each scenario and kind of fault
+SAMPLE = float(os.environ.get("AD_FAULTS_SAMPLE", "1"))  # numbers for each scenario and kind of fault
 PR_SET_CHILD_SUBREAPER = 36
 
 

@@ -20,7 +20,7 @@ from harness import main, wait_until
 
 from cloud import CloudDesk
 
-SAMPLE = float(os.environ.get("AD_FAULTS_SAMPLE", "0.7"))  # numbers for each scenario and kind of fault
+SAMPLE = float(os.environ.get("AD_FAULTS_SAMPLE", "0.35"))  # numbers for each scenario and kind of fault
 WORKERS = int(os.environ.get("AD_FAULTS_WORKERS", "8"))  # most of a case's time is spent waiting
 LEAVE_SECONDS = 10  # for what ends by itself
 
