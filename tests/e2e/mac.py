@@ -137,6 +137,9 @@ class MacDesk(Desk):
         assert data["state"] == "ready", data
         return data
 
+    def look_at_provider(self):
+        return next(one for one in self.ok("install")["providers"] if one["provider"] == "macos")
+
     def create(self, name, *options, **more):
         return self.ok("create", name, "--provider", "macos", *options, **more)
 

@@ -38,7 +38,7 @@ class HostTest(MacTest):
         self.mac.set(version="9.9")
         self.unavailable("9.9")
         self.mac.set(version="26.0")
-        self.assertEqual(self.desk.ok("install")["providers"][-1]["state"], "missing")
+        self.assertEqual(self.desk.look_at_provider()["state"], "missing")
 
     def test_r401_a_mac_that_is_a_virtual_machine_is_unavailable(self):
         self.mac.set(in_vm=True)
@@ -99,7 +99,7 @@ class BuildTest(MacTest):
         self.assertIn(log, error["message"])
         for word in words:
             self.assertIn(word, error["message"])
-        data = self.desk.ok("install")["providers"][-1]
+        data = self.desk.look_at_provider()
         self.assertEqual((data["provider"], data["state"]), ("macos", "broken"))
         self.assertIn(log, data["message"])
         self.assertEqual(mode_of(log), 0o600)
@@ -156,7 +156,7 @@ class BuildTest(MacTest):
         self.desk.install()
         old = self.desk.built()
         os.rename(old, os.path.join(os.path.dirname(old), "vmhost-" + "0" * 32))
-        data = self.desk.ok("install")["providers"][-1]
+        data = self.desk.look_at_provider()
         self.assertEqual((data["state"], data["next"]), ("missing", "agent-desktop sandbox install macos"))
         self.desk.install()
         self.assertTrue(os.path.exists(os.path.join(old, "vmhost")))
@@ -168,7 +168,7 @@ class BuildTest(MacTest):
             for damage in (self.spoil, os.unlink, lambda path: os.chmod(path, 0o600)):
                 with self.subTest(what=what, damage=damage):
                     damage(path)
-                    data = self.desk.ok("install")["providers"][-1]
+                    data = self.desk.look_at_provider()
                     self.assertEqual((data["state"], data["next"]), ("missing", "agent-desktop sandbox install macos"))
                     calls = len(self.mac.calls("swiftc"))
                     self.desk.install()
@@ -222,13 +222,13 @@ class BuildTest(MacTest):
         self.mac.set(swiftc_ms=60000)
         process = self.desk.popen("sandbox", "install", "macos")
         wait_until(lambda: self.desk.tools("swiftc"), 10, "the compiler")
-        self.assertEqual(self.desk.ok("install")["providers"][-1]["state"], "working")
+        self.assertEqual(self.desk.look_at_provider()["state"], "working")
         process.kill()
         process.communicate()
         self.mac.set(swiftc_ms=0)
         for pid in self.desk.tools("swiftc"):  # its parent, the script, still holds the lock
             self.mac.kill(pid)
-        wait_until(lambda: self.desk.ok("install")["providers"][-1]["state"] != "working", 10, "its end")
+        wait_until(lambda: self.desk.look_at_provider()["state"] != "working", 10, "its end")
         self.desk.install()
         home = self.desk.path("providers", "macos")
         self.assertEqual([name for name in os.listdir(home) if name.startswith(".")], [])

@@ -304,19 +304,16 @@ class MacCase(Case):
 
     def check_provider(self, reply):
         """R-301, R-306: its state is told, never `working` without an owner, and the next install finishes."""
-        state = self.await_rest(self.look_at_provider, "@macos.op")
+        state = self.await_rest(self.desk.look_at_provider, "@macos.op")
         if self.command != INSTALL:
             assert state == "ready", state
             return
         assert state in ("missing", "broken", "ready"), state
         if state != "ready":
-            data = self.look_at_provider()
+            data = self.desk.look_at_provider()
             assert data["message"] and data["next"] == "agent-desktop sandbox install macos", data
             assert reply.json is None or not reply.json["ok"] or reply.data["state"] == "unavailable", reply
         self.desk.install()
-
-    def look_at_provider(self):
-        return next(one for one in self.desk.ok("install")["providers"] if one["provider"] == "macos")
 
     def check_nothing_left(self):
         desk = self.desk
