@@ -19,7 +19,7 @@ from driver import COMMAND_SECONDS, COUNTING, DEATHS, KINDS, Case, Killed, Kind,
 from harness import mode_of, wait_until
 from mac import ACCOUNT, HOST_KEY, MacDesk, identity, main, why_not
 
-SAMPLE = float(os.environ.get("AD_FAULTS_SAMPLE", "0.2"))  # numbers for each scenario and kind of fault
+SAMPLE = float(os.environ.get("AD_FAULTS_SAMPLE", "0.12"))  # numbers for each scenario and kind of fault
 WORKERS = int(os.environ.get("AD_FAULTS_WORKERS", str(min(2, os.cpu_count()))))
 LEAVE_SECONDS = 10  # for what ends by itself once its parent is gone
 ANSWER_SECONDS = 15  # for a command beside one that is suspended
