@@ -56,8 +56,8 @@ static enum step_result halt(struct vercel_box *box, struct step_context *c, con
 
     if (box->removal.asked_ms == 0) {
         box->removal.asked_ms = clock_mono_ms();
-        box->removal.was_heard = api_stop(box->api, seen->session, VERCEL_CALL_MS / 2, &e) >= 0 ||
-                                 e.delivery != DELIVERY_NOT_DELIVERED;
+        (void)api_stop(box->api, seen->session, VERCEL_CALL_MS / 2, &e);
+        box->removal.was_heard = e.delivery != DELIVERY_NOT_DELIVERED; /* a refusal says so, too */
         if (e.code != ERROR_NONE)
             log_debug("cannot stop %s before its removal: %s", seen->name, e.message);
     }

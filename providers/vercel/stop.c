@@ -29,18 +29,18 @@ static enum step_result ask(struct vercel_box *box, struct step_context *c, cons
 {
     struct error cause = { 0 };
 
-    if (c->attempt % ASK_AGAIN != 1 && !box->refused)
+    if (c->attempt % ASK_AGAIN != 1 && !box->halt.refused)
         return vercel_poll(c);
     c->again_ms = 0;
     int asked = api_stop(box->api, seen->session, VERCEL_CALL_MS / 2, &cause);
 
-    box->refused = asked == API_REFUSED && seen->status == HOSTED_PENDING;
-    if (box->refused)
+    box->halt.refused = asked == API_REFUSED && seen->status == HOSTED_PENDING;
+    if (box->halt.refused)
         return vercel_poll(c);
     if (asked >= 0 && asked != API_REFUSED)
         return STEP_AGAIN;
-    if (cause.delivery == DELIVERY_UNKNOWN && !box->lost) {
-        box->lost = true;
+    if (cause.delivery == DELIVERY_UNKNOWN && !box->halt.lost) {
+        box->halt.lost = true;
         return STEP_AGAIN;
     }
     *e = cause;
@@ -74,7 +74,7 @@ static enum step_result step_halt(void *self, struct step_context *c, struct err
     bool stranger = false;
 
     if (c->attempt == 1)
-        box->lost = box->refused = false;
+        box->halt = (struct vercel_halt){ .lost = false };
     switch (vercel_look(box, c->facts, VERCEL_CALL_MS, &seen, &stranger, e)) {
     case API_FOUND:
         return judge(box, c, &seen, e);

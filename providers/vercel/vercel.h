@@ -43,6 +43,11 @@ struct vercel_boot {    /* a new session, on its way from create, clone or start
     int misses;         /* looks since it was last seen */
 };
 
+struct vercel_halt { /* between the calls of its step; stop.c */
+    bool lost;       /* no answer came to its request */
+    bool refused;    /* by a session that was pending, when it was last asked */
+};
+
 struct vercel_removal { /* between the calls of its step; remove.c */
     int64_t asked_ms;   /* mono; when it was asked to stop; 0: was not */
     bool was_heard;     /* or may have been */
@@ -60,8 +65,7 @@ struct vercel_box { /* a handle */
     struct vercel_making making;
     struct vercel_boot boot;
     struct vercel_removal removal;
-    bool lost;      /* the stop: no answer came to its request */
-    bool refused;   /* the stop: by a session that was pending, when it was last asked */
+    struct vercel_halt halt;
     char note[256]; /* what step_context.note may point to */
 };
 

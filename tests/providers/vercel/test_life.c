@@ -752,6 +752,28 @@ static void test_r209_a_removal_that_has_stopped_it_does_not_say_that_nothing_wa
     assert_int_equal(e.delivery, DELIVERY_NOT_DELIVERED);
 }
 
+/* One that refuses has not heard it, for all that the removal waited. */
+static void test_r209_a_removal_whose_stop_was_refused_has_done_nothing(void **state)
+{
+    struct world *w = *state;
+    const struct step *step = &vercel_remove_steps[0];
+    struct facts outputs = { .count = 0 };
+    struct step_context c = { .facts = &w->facts, .outputs = &outputs, .attempt = 1 };
+    struct error e = { 0 };
+
+    be_created(w, HOSTED_RUNNING);
+    fake.stop_fates[0] = FATE_REFUSED;
+    fake.delete_fate = FATE_NOT_SENT;
+    struct vercel_box *box = open_box(w);
+
+    assert_int_equal(step->run(box, &c, &e), STEP_AGAIN);
+    box->removal.asked_ms -= 60000; /* it does not end */
+    c.attempt = 2;
+    assert_int_equal(step->run(box, &c, &e), STEP_FAILED);
+    assert_int_equal(fake.stops, 1);
+    assert_int_equal(e.delivery, DELIVERY_NOT_DELIVERED);
+}
+
 /* It was stopped when its removal began, which was interrupted: nobody looks at it any more before it is
  * removed, so what is recorded must tell. */
 static void test_r209_an_interrupted_removal_refuses_what_was_resumed_elsewhere(void **state)
@@ -1084,6 +1106,7 @@ int main(void)
         TEST(test_r209_a_removal_refuses_what_was_resumed_elsewhere),
         TEST(test_r209_what_is_broken_and_runs_is_stopped_first),
         TEST(test_r209_a_removal_that_has_stopped_it_does_not_say_that_nothing_was_done),
+        TEST(test_r209_a_removal_whose_stop_was_refused_has_done_nothing),
         TEST(test_r209_an_interrupted_removal_refuses_what_was_resumed_elsewhere),
         TEST(test_r505_a_removal_waits_for_a_creation_that_is_under_way),
         TEST(test_r209_a_removal_that_cannot_ask_keeps_the_record),
