@@ -374,6 +374,19 @@ class ExecTest(ServerTest):
                 out, err = process.communicate(timeout=10)
                 self.assertEqual((out, process.returncode), (b"got\n", 128 + number), err)
 
+    def test_case_12_a_guest_that_is_slow_to_start_what_takes_the_signal(self):
+        """The time that the command gets to end by itself begins when it has the signal."""
+        sshd = Sshd("/bin/bash")
+        self.addCleanup(sshd.stop)
+        client = Client(sshd)
+        self.assertEqual(client.run("true").status, 0)  # which also uploads
+        sshd.in_home(".bashrc", "sleep 2.5\n")
+        process = client.popen("sh", "-c", "trap 'echo got; exit 9' TERM; echo ready; while :; do sleep 0.05; done")
+        self.assertEqual(process.stdout.readline(), b"ready\n")
+        process.terminate()
+        out, err = process.communicate(timeout=15)
+        self.assertEqual((out, process.returncode), (b"got\n", 128 + signal.SIGTERM), err)
+
     def test_case_12_a_guest_that_ignores_the_signal_is_ended(self):
         process = self.client.popen("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.3207; done")
         self.assertEqual(process.stdout.readline(), b"ready\n")
