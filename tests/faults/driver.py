@@ -28,6 +28,7 @@ SEED = int(os.environ.get("AD_FAULTS_SEED", "1"))
 COMMAND_SECONDS = 90
 SETTLE_SECONDS = 40
 ENOUGH = 20  # failures of one scenario
+DRAWS = 8  # of cases, until one is met: who is to be killed at a moment may not live yet, or no more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,13 +257,13 @@ def count_calls(make_case, title, scenario):
     return max(make_case(title, scenario, COUNTING, at).run()[0] for at in deaths[: 4 if ALL else 2] or [0])
 
 
-def choose(title, scenario, calls, each):
+def choose(title, scenario, calls, each, draw=1):
     """(kind, number) of the cases to run: all of them, or EACH numbers for every kind, spread over all numbers."""
     kinds = scenario.kinds
     if ALL and not scenario.each:
         return [(kind, at) for kind in kinds for at in range(1, calls + 1)]
     each = scenario.each if ALL else each
-    chance = random.Random(f"{SEED} {title}")
+    chance = random.Random(f"{SEED} {title} {draw}")
     count = max(1, round(each * len(kinds)))
     edges = [1 + calls * i // count for i in range(count + 1)]
     numbers = [chance.randrange(a, max(a + 1, b)) for a, b in zip(edges, edges[1:])]
@@ -271,21 +272,24 @@ def choose(title, scenario, calls, each):
     return list(zip(turns, numbers))
 
 
+def only(scenario):
+    kind, at = ONE.split(":")
+    return [(one, int(at)) for one in scenario.kinds if one.name == kind]
+
+
 def drive(make_case, title, scenario, each, workers=1):
     """Runs the scenario's cases, WORKERS at a time. Fails with what failed in them, all of it."""
-    if ONE:
-        kind, at = ONE.split(":")
-        calls, cases = int(at), [(one, int(at)) for one in scenario.kinds if one.name == kind]
-    else:
-        calls = count_calls(make_case, title, scenario)
-        cases = choose(title, scenario, calls, each)
+    calls = None if ONE else count_calls(make_case, title, scenario)
     failures, met = [], 0
 
     def run(case):
         return len(failures) < ENOUGH and make_case(title, scenario, *case).run()[1]
 
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        while cases:
+        for draw in range(1, (1 if ONE or ALL else DRAWS) + 1):
+            if met or failures:
+                break
+            cases = only(scenario) if ONE else choose(title, scenario, calls, each, draw)
             for future in [pool.submit(run, case) for case in cases]:
                 try:
                     met += future.result()
@@ -293,8 +297,6 @@ def drive(make_case, title, scenario, each, workers=1):
                     failures.append(str(problem))
                     print(problem, file=sys.stderr)  # at once: all cases may take hours
             print(f"{title}: {calls} {make_case.unit}, {len(cases)} cases, fault met in {met}", file=sys.stderr)
-            # The command was over before each of them, as a few moments may be: earlier, then.
-            cases = [] if met or failures or ONE else [(kind, at // 2) for kind, at in cases if at > 1]
     assert not failures, f"{len(failures)} failures:\n" + "\n".join(failures)
     assert met > 0, f"{title}: no fault was met"
 
